@@ -1,0 +1,56 @@
+"""regard: one core that computes every attention mechanism, and lets you see what it attended to.
+
+ATTN(Q, K, V) = normalize[ score(Q, K) + mask ] · V
+"""
+
+from regard.attention import Attended, attend, attention_weight, explain
+from regard.core.mask import (
+    Mask,
+    causal,
+    from_torch_mha,
+    lengths,
+    segments,
+    visible,
+    window,
+)
+from regard.core.normalize import Gumbel
+from regard.core.score import (
+    ActivatedGeneral,
+    Additive,
+    BiasedGeneral,
+    Concat,
+    Cosine,
+    Dot,
+    General,
+    Location,
+    ScaledDot,
+)
+from regard.core.weighted_sum import weighted_sum
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ActivatedGeneral",
+    "Additive",
+    "Attended",
+    "BiasedGeneral",
+    "Concat",
+    "Cosine",
+    "Dot",
+    "General",
+    "Gumbel",
+    "Location",
+    "Mask",
+    "ScaledDot",
+    "__version__",
+    "attend",
+    "attention_weight",
+    "causal",
+    "explain",
+    "from_torch_mha",
+    "lengths",
+    "segments",
+    "visible",
+    "weighted_sum",
+    "window",
+]

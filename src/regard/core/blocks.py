@@ -1,0 +1,71 @@
+"""Blocks of query rows, recomputed in backward: how memory stays O(block · N)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BLOCK_ELEMENTS = 2**22
+"""How many numbers a block may hold at once: 16 MB in float32."""
+
+
+def block_rows(elements: int, budget: int | None = None) -> int:
+    """How many query rows make a block of `budget` numbers when one row needs `elements`.
+
+    >>> block_rows(2**20)
+    4
+    """
+    return max(1, (budget or BLOCK_ELEMENTS) // max(1, elements))
+
+
+def by_rows(
+    function: Callable[..., Tensor],
+    query: Tensor,
+    *others: Tensor | None,
+    elements: int,
+    budget: int | None = None,
+) -> Tensor:
+    """Apply `function(query rows, *other rows, which rows)` block by block and join the results.
+
+    Each block is recomputed in backward, so that only one of them is in memory at a time. One
+    block is not worth recomputing, and `torch.func` transforms cannot recompute.
+
+    Args:
+        query: (..., M, D)
+        others: tensors (..., M, D') cut along with the query, or None
+        elements: numbers that one row needs while it is worked on
+        budget: numbers that a block may need; `BLOCK_ELEMENTS` if not given
+    """
+    length = query.shape[-2]
+    rows = block_rows(elements, budget)
+    if rows >= length or transformed():
+        return function(query, *others, slice(0, length))
+    again = torch.is_grad_enabled()
+    # split, not slices: its backward is one concatenation, not a zero-filled query per block
+    columns = [None if t is None else t.split(rows, dim=-2) for t in (query, *others)]
+    blocks = []
+    for index, start in enumerate(range(0, length, rows)):
+        cut = [None if column is None else column[index] for column in columns]
+        where = slice(start, min(start + rows, length))
+        blocks.append(_recomputed(function, *cut, where) if again else function(*cut, where))
+    return torch.cat(blocks, dim=-2)
+
+
+def _recomputed(function: Callable[..., Tensor], *args: Any) -> Tensor:
+    """Call `function` now, keep its inputs only, and call it again in backward."""
+    from torch.utils.checkpoint import checkpoint
+
+    result = checkpoint(function, *args, use_reentrant=False)
+    assert isinstance(result, Tensor)
+    return result
+
+
+def transformed() -> bool:
+    """Whether a `torch.func` transform or forward-mode AD is at work."""
+    if torch.compiler.is_compiling():
+        return False  # the compiler applies such transforms itself
+    return (
+        torch._C._functorch.peek_interpreter_stack() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+    )

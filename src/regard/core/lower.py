@@ -1,0 +1,77 @@
+"""Lowering: a score that is a simpler one in disguise, rewritten as that.
+
+general = project the queries, then dot; biased general folds its bias into them; cosine = unit
+vectors, then dot; location = its positions as keys; additive and concat = project both, then
+w · tanh(q + k). What has no simpler form stays as it is.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.core.request import Request, precise
+from regard.core.score import Score, additive, dot
+
+
+class DotScore:
+    """scale · (q · k)"""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        dtype = precise(query.dtype)
+        return dot(query.to(dtype) * self.scale, key.to(dtype))
+
+
+class TanhScore:
+    """w · tanh(q + k)"""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        dtype = precise(query.dtype)
+        return additive(query.to(dtype), key.to(dtype), self.weight.to(dtype))
+
+
+def is_dot(score: Any) -> bool:
+    """Whether a score is a dot product in disguise."""
+    return hasattr(score, "as_dot")
+
+
+def is_additive(score: Any) -> bool:
+    """Whether a score is w · tanh(q + k) in disguise."""
+    return hasattr(score, "as_additive")
+
+
+def lower(request: Request) -> Request:
+    """The same request with its score in the simplest form."""
+    score: Any = request.score
+    if is_dot(score):
+        query, key, scale = score.as_dot(request.query, request.key)
+        return replace(request, query=query, key=key, score=DotScore(scale))
+    if is_additive(score):
+        query, key, weight = score.as_additive(request.query, request.key)
+        return replace(request, query=query, key=key, score=TanhScore(weight))
+    return request
+
+
+def freeze(score: Score) -> Score:
+    """The score with its parameters as they are now, still differentiable.
+
+    An optimizer changes parameters in place; a lazy map must not change with them.
+    """
+    if isinstance(score, TanhScore):
+        return TanhScore(score.weight.clone())
+    if not isinstance(score, nn.Module):
+        return score
+    held = {name: tensor.clone() for name, tensor in score.named_parameters()}
+    held |= {name: tensor.clone() for name, tensor in score.named_buffers()}
+
+    def frozen(query: Tensor, key: Tensor) -> Tensor:
+        return torch.func.functional_call(score, held, (query, key))
+
+    return frozen if held else score

@@ -1,0 +1,215 @@
+"""What a mask is, and how masks compose."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.core import reach as reaches
+from regard.core.blocks import block_rows
+from regard.core.reach import Reach
+
+
+class Grid(NamedTuple):
+    """The map that a mask is asked about: M queries by N keys, under leading dimensions."""
+
+    queries: int
+    keys: int
+    leading: int
+    device: torch.device
+
+
+class Mask:
+    """Which of N keys each of M queries may attend to."""
+
+    leading = 0
+    """How many leading dimensions this mask has of its own."""
+
+    def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
+        """A block of the mask, bool, broadcastable to (*leading, rows, keys).
+
+        Args:
+            rows, keys: slices with start and stop
+        """
+        raise NotImplementedError
+
+    def reach(self, grid: Grid) -> Reach:
+        """The interval of keys that each query can see."""
+        raise NotImplementedError
+
+    def check(self, grid: Grid) -> None:
+        """Raise ValueError if this mask does not fit the grid."""
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors it is made of."""
+        return ()
+
+    def dense(self, queries: int, keys: int, *, leading: int | None = None) -> Tensor:
+        """The boolean tensor, (..., M, N), for people and tests.
+
+        Args:
+            leading: how many leading dimensions the attention has; the mask's own if not given
+        """
+        held = self.tensors()
+        device = held[0].device if held else torch.device("cpu")
+        grid = Grid(queries, keys, self.leading if leading is None else leading, device)
+        self.check(grid)
+        block = self.block(slice(0, queries), slice(0, keys), grid)
+        return block.expand(*block.shape[:-2], queries, keys).clone()
+
+    def seen(self, grid: Grid) -> Tensor:
+        """Which keys at least one query sees, bool, broadcastable to (*leading, N)."""
+        reach = self.reach(grid)
+        if reach.full is True:
+            return reaches.seen_keys(reach, grid.keys, grid.queries)
+        keys = slice(0, grid.keys)
+        seen = torch.zeros((), dtype=torch.bool, device=grid.device)
+        step = block_rows(grid.keys)
+        for start in range(0, grid.queries, step):
+            rows = slice(start, min(start + step, grid.queries))
+            seen = seen | self.block(rows, keys, grid).any(dim=-2)
+        return seen
+
+    def __and__(self, other: "Mask | Tensor") -> "Mask":
+        return And(self, as_mask(other))
+
+    def __or__(self, other: "Mask | Tensor") -> "Mask":
+        return Or(self, as_mask(other))
+
+    def __invert__(self) -> "Mask":
+        return Not(self)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a mask has no truth value; combine masks with & | ~, not and, or, not")
+
+
+class Visible(Mask):
+    """A boolean tensor as a mask."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.leading = max(tensor.dim() - 2, 0)
+
+    def check(self, grid: Grid) -> None:
+        rows, columns = (1, 1, *self.tensor.shape)[-2:]
+        if rows not in (1, grid.queries) or columns not in (1, grid.keys):
+            raise ValueError(
+                f"mask of shape {tuple(self.tensor.shape)} does not fit {grid.queries} queries "
+                f"and {grid.keys} keys; it should be (..., {grid.queries}, {grid.keys}) or "
+                "broadcast to that, True = may attend"
+            )
+
+    def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
+        return self._whole(grid)[..., rows, keys]
+
+    def reach(self, grid: Grid) -> Reach:
+        return reaches.of_rows(self._whole(grid))
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.tensor,)
+
+    def _whole(self, grid: Grid) -> Tensor:
+        tensor = self.tensor.to(grid.device)
+        tensor = tensor if tensor.dim() >= 2 else tensor.expand(1, grid.keys)
+        return tensor.expand(*tensor.shape[:-2], grid.queries, grid.keys)
+
+    def __repr__(self) -> str:
+        return f"visible{tuple(self.tensor.shape)}"
+
+
+class And(Mask):
+    """Visible in both."""
+
+    def __init__(self, left: Mask, right: Mask) -> None:
+        self.left, self.right = left, right
+        self.leading = max(left.leading, right.leading)
+
+    def check(self, grid: Grid) -> None:
+        self.left.check(grid)
+        self.right.check(grid)
+
+    def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
+        return self.left.block(rows, keys, grid) & self.right.block(rows, keys, grid)
+
+    def reach(self, grid: Grid) -> Reach:
+        return reaches.both(self.left.reach(grid), self.right.reach(grid))
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.left.tensors() + self.right.tensors()
+
+    def __repr__(self) -> str:
+        return f"({self.left} & {self.right})"
+
+
+class Or(And):
+    """Visible in one or the other."""
+
+    def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
+        return self.left.block(rows, keys, grid) | self.right.block(rows, keys, grid)
+
+    def reach(self, grid: Grid) -> Reach:
+        return reaches.either(self.left.reach(grid), self.right.reach(grid))
+
+    def __repr__(self) -> str:
+        return f"({self.left} | {self.right})"
+
+
+class Not(Mask):
+    """Visible where the other is not."""
+
+    def __init__(self, mask: Mask) -> None:
+        self.mask = mask
+        self.leading = mask.leading
+
+    def check(self, grid: Grid) -> None:
+        self.mask.check(grid)
+
+    def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
+        return ~self.mask.block(rows, keys, grid)
+
+    def reach(self, grid: Grid) -> Reach:
+        return reaches.neither(self.mask.reach(grid), grid.keys)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.mask.tensors()
+
+    def __repr__(self) -> str:
+        return f"~{self.mask}"
+
+
+def visible(tensor: Tensor) -> Mask:
+    """Any boolean tensor (..., M, N), True = may attend; it broadcasts as tensors do.
+
+    Raises:
+        TypeError: if it is not boolean
+    """
+    if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
+        kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+        raise TypeError(
+            f"a mask is a bool tensor with True = may attend, got {kind}; if it holds numbers to "
+            "add to the scores (0 and -inf), pass it as bias=, else compare: mask != 0"
+        )
+    return Visible(tensor)
+
+
+def as_mask(mask: Mask | Tensor) -> Mask:
+    """A mask as it is, a boolean tensor as `visible`."""
+    return mask if isinstance(mask, Mask) else visible(mask)
+
+
+def align(tensor: Tensor, leading: int, tail: int) -> Tensor:
+    """Put ones between a tensor's own leading dimensions and its last `tail` ones.
+
+    (B, *tail) becomes (B, 1, ..., 1, *tail) with `leading` leading dimensions, so that what is
+    given per sequence lines up with the first dimension and broadcasts over heads.
+    """
+    own = tensor.dim() - tail
+    return tensor.reshape((*tensor.shape[:own], *(1,) * (leading - own), *tensor.shape[own:]))
+
+
+def check_leading(mask: Mask, leading: int) -> None:
+    if mask.leading > leading:
+        raise ValueError(
+            f"{mask} has {mask.leading} leading dimensions but query, key and value have "
+            f"{leading}; give them a batch dimension"
+        )

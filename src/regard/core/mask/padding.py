@@ -1,0 +1,152 @@
+"""Masks for sequences of different lengths."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from regard.core import reach as reaches
+from regard.core.mask.algebra import And, Grid, Mask, Visible, align, check_leading, visible
+from regard.core.reach import Reach
+
+
+class Lengths(Mask):
+    """The first `keys` keys, for the first `queries` queries, of each sequence."""
+
+    def __init__(self, keys: Tensor, queries: Tensor | None) -> None:
+        self.keys, self.queries = keys, queries
+        self.leading = max(keys.dim(), 0 if queries is None else queries.dim())
+        self.longest = _longest(keys)
+        self.longest_query = _longest(queries)
+
+    def check(self, grid: Grid) -> None:
+        check_leading(self, grid.leading)
+        for longest, length, name in (
+            (self.longest, grid.keys, "keys"),
+            (self.longest_query, grid.queries, "queries"),
+        ):
+            if longest > length:
+                raise ValueError(
+                    f"lengths() says {longest} {name} but there are only {length}; lengths count "
+                    f"the real {name} of each sequence"
+                )
+
+    def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
+        key = torch.arange(keys.start, keys.stop, device=grid.device)
+        seen = key < self._aligned(self.keys, grid)[..., None, None]
+        if self.queries is None:
+            return seen
+        query = torch.arange(rows.start, rows.stop, device=grid.device).unsqueeze(-1)
+        return seen & (query < self._aligned(self.queries, grid)[..., None, None])
+
+    def reach(self, grid: Grid) -> Reach:
+        high = self._aligned(self.keys, grid).unsqueeze(-1)
+        if self.queries is not None:
+            query = torch.arange(grid.queries, device=grid.device)
+            high = high * (query < self._aligned(self.queries, grid).unsqueeze(-1))
+        return reaches.interval(torch.zeros_like(high), high, grid.keys)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.keys,) if self.queries is None else (self.keys, self.queries)
+
+    def _aligned(self, counts: Tensor, grid: Grid) -> Tensor:
+        return align(counts.to(grid.device), grid.leading, 0)
+
+    def __repr__(self) -> str:
+        return f"lengths(keys{tuple(self.keys.shape)}{'' if self.queries is None else ', queries'})"
+
+
+def lengths(keys: Tensor | Sequence[int], queries: Tensor | Sequence[int] | None = None) -> Mask:
+    """Padding: sequence b has `keys[b]` real keys and, if given, `queries[b]` real queries.
+
+    >>> lengths(torch.tensor([1, 3])).dense(1, 3)
+    tensor([[[ True, False, False]],
+    <BLANKLINE>
+            [[ True,  True,  True]]])
+
+    Args:
+        keys: integers (B,), lined up with the first leading dimension; (B, H) with the first two
+        queries: the same for queries; those beyond see nothing and give zeros
+    """
+    return Lengths(_counts(keys), None if queries is None else _counts(queries))
+
+
+class Padding(Visible):
+    """Which keys of each sequence are real: bool (B, N), lined up with the first dimension."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(tensor)
+        self.leading = tensor.dim() - 1
+
+    def check(self, grid: Grid) -> None:
+        check_leading(self, grid.leading)
+        if self.tensor.shape[-1] != grid.keys:
+            raise ValueError(
+                f"key_padding_mask of shape {tuple(self.tensor.shape)} does not fit "
+                f"{grid.keys} keys; it should be (batch, {grid.keys})"
+            )
+
+    def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
+        return align(self.tensor.to(grid.device), grid.leading, 1)[..., None, keys]
+
+    def reach(self, grid: Grid) -> Reach:
+        return reaches.of_rows(align(self.tensor.to(grid.device), grid.leading, 1).unsqueeze(-2))
+
+    def __repr__(self) -> str:
+        return f"padding{tuple(self.tensor.shape)}"
+
+
+def from_torch_mha(
+    attn_mask: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+    *,
+    heads: int | None = None,
+) -> Mask | None:
+    """Convert the masks of `nn.MultiheadAttention`, in which True = may NOT attend.
+
+    >>> from_torch_mha(torch.tensor([[False, True]])).dense(1, 2)
+    tensor([[ True, False]])
+
+    Args:
+        attn_mask: bool (M, N), or (B · heads, M, N) together with `heads`
+        key_padding_mask: bool (B, N)
+
+    Raises:
+        TypeError: if one of them is a float tensor: that is a bias, pass it as `bias=`
+    """
+    parts: list[Mask] = []
+    if attn_mask is not None:
+        hidden = _boolean(attn_mask)
+        if hidden.dim() == 3:
+            if heads is None or hidden.shape[0] % heads:
+                raise ValueError(
+                    f"attn_mask {tuple(hidden.shape)} is (batch · heads, M, N): give heads=, a "
+                    f"divisor of {hidden.shape[0]}"
+                )
+            hidden = hidden.unflatten(0, (-1, heads))
+        parts.append(Visible(~hidden))
+    if key_padding_mask is not None:
+        parts.append(Padding(~_boolean(key_padding_mask)))
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else And(*parts)
+
+
+def _boolean(tensor: Tensor) -> Tensor:
+    visible(tensor)  # raises the error that says what to do with floats
+    return tensor
+
+
+def _counts(counts: Tensor | Sequence[int]) -> Tensor:
+    tensor = torch.as_tensor(counts)
+    if tensor.dtype in (torch.bool, torch.uint8) or tensor.is_floating_point():
+        raise TypeError(f"lengths() takes whole numbers, got {tensor.dtype}")
+    if not torch.compiler.is_compiling() and tensor.numel() and int(tensor.min()) < 0:
+        raise ValueError(f"lengths() takes numbers from 0, got {int(tensor.min())}")
+    return tensor.long()
+
+
+def _longest(counts: Tensor | None) -> int:
+    if counts is None or torch.compiler.is_compiling() or not counts.numel():
+        return 0
+    return int(counts.max())

@@ -1,0 +1,75 @@
+"""Masks by position: causal and window."""
+
+import torch
+from torch import Tensor
+
+from regard.core import reach as reaches
+from regard.core.mask.algebra import Grid, Mask
+from regard.core.reach import Reach
+
+
+class Window(Mask):
+    """Keys from `left` before to `right` after the query's position; left None has no bound."""
+
+    def __init__(self, left: int | None, right: int, offset: int | None) -> None:
+        self.left, self.right, self.offset = left, right, offset
+
+    def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
+        low, high, _ = self._interval(rows, grid)
+        key = torch.arange(keys.start, keys.stop, device=grid.device)
+        return (key >= low.unsqueeze(-1)) & (key < high.unsqueeze(-1))
+
+    def reach(self, grid: Grid) -> Reach:
+        return self._interval(slice(0, grid.queries), grid)
+
+    def _interval(self, rows: slice, grid: Grid) -> Reach:
+        offset = grid.keys - grid.queries if self.offset is None else self.offset
+        position = torch.arange(rows.start, rows.stop, device=grid.device) + offset
+        low = torch.zeros_like(position) if self.left is None else position - self.left
+        return reaches.interval(low, position + self.right + 1, grid.keys)
+
+    def square_causal(self, queries: int, keys: int) -> bool:
+        """Whether this is the plain triangle: every query sees itself and all before it."""
+        aligned = self.offset == 0 or (self.offset is None)
+        return self.left is None and self.right == 0 and aligned and queries == keys
+
+    def __repr__(self) -> str:
+        sizes = [] if self.left is None else [str(self.left), str(self.right)]
+        shift = [] if self.offset is None else [f"offset={self.offset}"]
+        return f"{'window' if sizes else 'causal'}({', '.join(sizes + shift)})"
+
+
+def causal(*, offset: int | None = None) -> Mask:
+    """No query sees a later key: j ≤ i + offset.
+
+    >>> causal().dense(2, 3)
+    tensor([[ True,  True, False],
+            [ True,  True,  True]])
+
+    Args:
+        offset: position of the first query among the keys; N − M if not given
+    """
+    return Window(None, 0, _whole_number(offset))
+
+
+def window(left: int, right: int, *, offset: int | None = None) -> Mask:
+    """Each query sees `left` keys before its own position, itself, and `right` keys after.
+
+    >>> window(1, 0).dense(3, 3).int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [0, 1, 1]], dtype=torch.int32)
+
+    Args:
+        offset: position of the first query among the keys; N − M if not given
+    """
+    for name, size in (("left", left), ("right", right)):
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise ValueError(f"window {name} must be a number of keys, 0 or more, got {size!r}")
+    return Window(left, right, _whole_number(offset))
+
+
+def _whole_number(offset: int | None) -> int | None:
+    if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int)):
+        raise TypeError(f"offset must be a whole number or None, got {offset!r}")
+    return offset

@@ -1,0 +1,348 @@
+"""Score functions f(q, k): how well a query matches a key.
+
+Each score is a pure function of tensors and, where it needs parameters, a module of the same
+name. A score that is a dot product in disguise says so with `as_dot`, one that is
+w · tanh(q + k) says so with `as_additive`; `attend` uses that to pick a fast path. Anything
+callable as `(query, key) -> scores` is a score too.
+
+| name | formula |
+|---|---|
+| dot | q · k |
+| scaled_dot | q · k / √d |
+| general | qᵀ W k |
+| biased_general | kᵀ (W q + b) |
+| activated_general | act(kᵀ W q + b) |
+| additive | wᵀ tanh(W₁ q + W₂ k) |
+| concat | wᵀ tanh(W [q ; k]) |
+| cosine | β cos(q, k) |
+| location | W q, one score per position |
+
+To add one: write the function here, a module if it has parameters, and its name in `SCORES`
+if it has none. See ARCHITECTURE.md.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from regard.core.blocks import by_rows
+
+Score = Callable[[Tensor, Tensor], Tensor]
+"""(query (..., M, Dq), key (..., N, Dk)) -> scores (..., M, N), each row on its own."""
+
+DotForm = tuple[Tensor, Tensor, float]
+"""Queries (..., M, D), keys (..., N, D) and the scale of their dot product."""
+
+AdditiveForm = tuple[Tensor, Tensor, Tensor]
+"""Projected queries (..., M, H), projected keys (..., N, H) and the weight (H,)."""
+
+
+# ------------------------------------------------------------------ pure functions
+
+
+def dot(query: Tensor, key: Tensor) -> Tensor:
+    """Score by the dot product, q · k. Luong et al. 2015, eq. 8.
+
+    >>> dot(torch.ones(2, 3), torch.ones(5, 3))[0, 0]
+    tensor(3.)
+    """
+    return query @ key.transpose(-1, -2)
+
+
+def scaled_dot(query: Tensor, key: Tensor) -> Tensor:
+    """Score by the dot product over √d, which keeps its variance at 1. Vaswani 2017, eq. 1.
+
+    >>> scaled_dot(torch.ones(2, 4), torch.ones(5, 4))[0, 0]
+    tensor(2.)
+    """
+    return dot(query * _inverse_root(query), key)
+
+
+def general(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    """Score by a bilinear form, qᵀ W k. Luong et al. 2015, eq. 8.
+
+    Args:
+        query: (..., M, Dq)
+        key: (..., N, Dk)
+        weight: (Dq, Dk)
+    """
+    return dot(query @ weight, key)
+
+
+def biased_general(query: Tensor, key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Score by a bilinear form with a bias on the key's side, kᵀ (W q + b). Sordoni 2016.
+
+    Args:
+        weight: (Dq, Dk)
+        bias: (Dk,)
+    """
+    return dot(query @ weight + bias, key)
+
+
+def activated_general(
+    query: Tensor,
+    key: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    activation: Callable[[Tensor], Tensor] = torch.tanh,
+) -> Tensor:
+    """Score by an activated bilinear form, act(kᵀ W q + b). Ma et al. 2017.
+
+    Args:
+        weight: (Dq, Dk)
+        bias: a scalar, ()
+    """
+    return activation(general(query, key, weight) + bias)
+
+
+def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    """Score by a one-layer network, w · tanh(q + k). Bahdanau et al. 2015, A.1.2.
+
+    Large inputs are worked off in blocks of queries, so that M × N × H never exists.
+
+    >>> additive(torch.zeros(2, 3), torch.zeros(5, 3), torch.ones(3)).shape
+    torch.Size([2, 5])
+
+    Args:
+        query: projected queries, (..., M, H)
+        key: projected keys, (..., N, H)
+        weight: (H,)
+    """
+
+    def rows(block: Tensor, _: slice) -> Tensor:
+        return torch.tanh(block.unsqueeze(-2) + key.unsqueeze(-3)) @ weight
+
+    wide = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    return by_rows(rows, query, elements=math.prod(wide) * key.shape[-2] * key.shape[-1])
+
+
+def concat(query: Tensor, key: Tensor, weight: Tensor, vector: Tensor) -> Tensor:
+    """Score by a network on the joined pair, w · tanh(W [q ; k]). Luong et al. 2015, eq. 8.
+
+    With W = [W₁ W₂] this is `additive` of W₁ q and W₂ k, and is computed so.
+
+    Args:
+        weight: (H, Dq + Dk)
+        vector: (H,)
+    """
+    query_weight, key_weight = weight.split([query.shape[-1], key.shape[-1]], dim=1)
+    return additive(query @ query_weight.T, key @ key_weight.T, vector)
+
+
+def cosine(query: Tensor, key: Tensor, beta: Tensor | float = 1.0) -> Tensor:
+    """Score by the angle, β cos(q, k). Graves et al. 2014, eq. 6. A zero vector scores 0.
+
+    >>> cosine(torch.tensor([[3.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+    tensor([[1., 0., 0.]])
+    """
+    return dot(beta * _unit(query), _unit(key))
+
+
+def location(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    """Score positions from the query alone, W q. Luong et al. 2015, eq. 8.
+
+    Args:
+        key: (..., N, Dk), of which only N matters
+        weight: (positions, Dq), with positions ≥ N
+    """
+    return dot(query, _positions(key, weight))
+
+
+# ------------------------------------------------------------------ modules
+
+
+class Dot(nn.Module):
+    """q · k"""
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return dot(query, key)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        return query, key, 1.0
+
+
+class ScaledDot(nn.Module):
+    """q · k / √d"""
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return scaled_dot(query, key)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        return query, key, _inverse_root(query)
+
+
+class General(nn.Module):
+    """qᵀ W k, with a learned W."""
+
+    def __init__(self, query_dim: int, key_dim: int) -> None:
+        super().__init__()
+        self.weight = _matrix(query_dim, key_dim)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return general(query, key, self.weight)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        return query @ self.weight, key, 1.0
+
+
+class BiasedGeneral(nn.Module):
+    """kᵀ (W q + b), with learned W and b."""
+
+    def __init__(self, query_dim: int, key_dim: int) -> None:
+        super().__init__()
+        self.weight = _matrix(query_dim, key_dim)
+        self.bias = nn.Parameter(torch.zeros(key_dim))
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return biased_general(query, key, self.weight, self.bias)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        return query @ self.weight + self.bias, key, 1.0
+
+
+class ActivatedGeneral(nn.Module):
+    """act(kᵀ W q + b), with learned W and scalar b."""
+
+    def __init__(
+        self,
+        query_dim: int,
+        key_dim: int,
+        *,
+        activation: Callable[[Tensor], Tensor] = torch.tanh,
+    ) -> None:
+        super().__init__()
+        self.weight = _matrix(query_dim, key_dim)
+        self.bias = nn.Parameter(torch.zeros(()))
+        self.activation = activation
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return activated_general(query, key, self.weight, self.bias, self.activation)
+
+
+class Additive(nn.Module):
+    """wᵀ tanh(W₁ q + W₂ k), with learned W₁, W₂ and w."""
+
+    def __init__(self, query_dim: int, key_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.query_weight = _matrix(hidden, query_dim)
+        self.key_weight = _matrix(hidden, key_dim)
+        self.vector = _matrix(1, hidden, squeeze=True)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return additive(*self.as_additive(query, key))
+
+    def as_additive(self, query: Tensor, key: Tensor) -> AdditiveForm:
+        return query @ self.query_weight.T, self.project(key), self.vector
+
+    def project(self, key: Tensor) -> Tensor:
+        """W₂ k, for keys that many later queries will ask: see `projected`."""
+        return key @ self.key_weight.T
+
+    def projected(self) -> "ProjectedAdditive":
+        """The same score for keys that went through `project` already."""
+        return ProjectedAdditive(self)
+
+
+class ProjectedAdditive:
+    """wᵀ tanh(W₁ q + k), for keys projected once and asked at every decoding step."""
+
+    def __init__(self, score: Additive) -> None:
+        self.score = score
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        return additive(*self.as_additive(query, key))
+
+    def as_additive(self, query: Tensor, key: Tensor) -> AdditiveForm:
+        return query @ self.score.query_weight.T, key, self.score.vector
+
+
+class Concat(nn.Module):
+    """wᵀ tanh(W [q ; k]), with learned W and w."""
+
+    def __init__(self, query_dim: int, key_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.weight = _matrix(hidden, query_dim + key_dim)
+        self.vector = _matrix(1, hidden, squeeze=True)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return concat(query, key, self.weight, self.vector)
+
+    def as_additive(self, query: Tensor, key: Tensor) -> AdditiveForm:
+        query_weight, key_weight = self.weight.split([query.shape[-1], key.shape[-1]], dim=1)
+        return query @ query_weight.T, key @ key_weight.T, self.vector
+
+
+class Cosine(nn.Module):
+    """β cos(q, k), with a learned sharpness β."""
+
+    def __init__(self, beta: float = 1.0) -> None:
+        super().__init__()
+        self.beta = nn.Parameter(torch.tensor(float(beta)))
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return cosine(query, key, self.beta)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        return self.beta * _unit(query), _unit(key), 1.0
+
+
+class Location(nn.Module):
+    """W q, one learned score per position; keys beyond `max_length` are an error."""
+
+    def __init__(self, query_dim: int, max_length: int) -> None:
+        super().__init__()
+        self.weight = _matrix(max_length, query_dim)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return location(query, key, self.weight)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        return query, _positions(key, self.weight), 1.0
+
+
+SCORES: dict[str, nn.Module] = {
+    "dot": Dot(),
+    "scaled_dot": ScaledDot(),
+    "cosine": Cosine().requires_grad_(False),
+}
+"""Scores that need no parameters, by name."""
+
+WITH_PARAMETERS = {
+    "general": "General(query_dim, key_dim)",
+    "biased_general": "BiasedGeneral(query_dim, key_dim)",
+    "activated_general": "ActivatedGeneral(query_dim, key_dim)",
+    "additive": "Additive(query_dim, key_dim, hidden)",
+    "concat": "Concat(query_dim, key_dim, hidden)",
+    "location": "Location(query_dim, max_length)",
+}
+"""What to write instead of the bare name of a score that has parameters."""
+
+
+def _inverse_root(query: Tensor) -> float:
+    return 1.0 / math.sqrt(max(query.shape[-1], 1))
+
+
+def _unit(vector: Tensor) -> Tensor:
+    """The vector over its length; a zero vector stays zero and gets no gradient."""
+    length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
+    zero = length == 0
+    return (vector / length.masked_fill(zero, 1.0)).masked_fill(zero, 0.0)
+
+
+def _positions(key: Tensor, weight: Tensor) -> Tensor:
+    """The rows of `weight` that stand for the keys, (1, ..., N, Dq)."""
+    length, most = key.shape[-2], weight.shape[0]
+    if length > most:
+        raise ValueError(
+            f"this location score has {most} positions but there are {length} keys; "
+            f"build it with max_length={length} or more"
+        )
+    return weight[:length].expand(*(1,) * (key.dim() - 2), length, weight.shape[1])
+
+
+def _matrix(rows: int, columns: int, *, squeeze: bool = False) -> nn.Parameter:
+    """A weight with entries of variance 2 / (rows + columns): Glorot & Bengio 2010, eq. 16."""
+    weight = nn.init.xavier_uniform_(torch.empty(rows, columns))
+    return nn.Parameter(weight[0] if squeeze else weight)

@@ -1,0 +1,79 @@
+"""The kernels path: additive attention by the compiled kernels.
+
+tanh(a + b) = 1 − 2 / (1 + e^{2a} · e^{2b}), so the M · N · H transcendental calls of the textbook
+become (M + N) · H of them, and no M × N × H tensor exists. With softmax, and a mask whose queries
+see whole intervals of keys, one kernel goes from projections to context; for everything else the
+kernel gives the scores and the blockwise path does the rest.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from regard.core.lower import TanhScore, is_additive, lower
+from regard.core.normalize import softmax
+from regard.core.request import Request
+from regard.paths import kernels
+
+
+class KernelScore:
+    """w · tanh(q + k) by the compiled kernel."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+        scores = kernels.additive_scores(_flat(query, leading), _flat(key, leading), self.weight)
+        return scores.view(*leading, *scores.shape[1:])
+
+
+def with_kernel(request: Request) -> Request:
+    """A lowered request, its tanh score computed by the kernel where there is one."""
+    if isinstance(request.score, TanhScore):
+        return replace(request, score=KernelScore(request.score.weight))
+    return request
+
+
+def refuses(request: Request) -> str | None:
+    """Why the kernel cannot serve this request, or None."""
+    if not is_additive(request.score):
+        return "the score is not w · tanh(q + k)"
+    if request.normalize is not softmax:
+        return "the kernel normalizes by softmax"
+    if request.dropout:
+        return "the kernel has no dropout"
+    if request.bias is not None:
+        return "the kernel adds no bias"
+    if request.mask is not None and request.mask.reach(request.grid).full is not True:
+        return "the mask is not made of whole intervals of keys"
+    return None
+
+
+def additive(request: Request) -> Tensor:
+    """Softmax of w · tanh(q + k) over each query's interval of keys, times V, (..., M, Dv)."""
+    request = lower(request.cleaned())
+    assert isinstance(request.score, TanhScore)
+    leading = request.leading
+    low = high = None
+    if request.mask is not None:
+        reach = request.mask.reach(request.grid)
+        shape = (*leading, request.queries)
+        low = reach.low.expand(shape).reshape(leading.numel(), request.queries)
+        high = reach.high.expand(shape).reshape(leading.numel(), request.queries)
+    output = kernels.additive_attention(
+        _flat(request.query, leading),
+        _flat(request.key, leading),
+        request.score.weight,
+        _flat(request.value, leading),
+        low,
+        high,
+    )
+    return output.view(*leading, *output.shape[1:])
+
+
+def _flat(tensor: Tensor, leading: torch.Size) -> Tensor:
+    """(..., L, D) with all leading dimensions written out and made one, (B, L, D)."""
+    tail = tensor.shape[-2:]
+    return tensor.expand(*leading, *tail).reshape(leading.numel(), *tail)

@@ -1,0 +1,87 @@
+"""The banded path: only the blocks of queries and keys in which somebody sees something.
+
+Windows, causal masks, packed segments and padding know each query's interval of keys. Blocks of
+queries go to torch's flash attention with just the keys within their reach, forward and backward.
+"""
+
+import torch
+from torch import Tensor
+
+from regard.core.blocks import transformed
+from regard.core.lower import DotScore, lower
+from regard.core.mask import Window
+from regard.core.reach import Reach
+from regard.core.request import Request
+from regard.paths import fused
+from regard.paths.layout import layout
+from regard.paths.tiles import attend_tiles, plan_tiles
+
+WORTH = 0.8
+"""The share of cells within reach below which skipping the others pays."""
+
+
+def refuses(request: Request) -> str | None:
+    """Why this request cannot run in bands, or None."""
+    why = fused.refuses(request)
+    if why:
+        return why
+    if request.mask is None:
+        return "there is no mask"
+    if request.bias is not None:
+        return "a bias is added"
+    if _reach(request) is None:
+        return "the heads of one sequence see different keys"
+    return None
+
+
+def pays(request: Request) -> bool:
+    """Whether enough is out of reach for this path to be faster than the fused one."""
+    mask = request.mask
+    if torch.compiler.is_compiling() or mask is None or refuses(request) is not None:
+        return False  # which blocks to skip depends on numbers, which a compiler does not know
+    if isinstance(mask, Window) and mask.square_causal(request.queries, request.keys):
+        return False  # torch's own is_causal skips the upper triangle
+    return visible_cells(request) < WORTH * request.cells
+
+
+def visible_cells(request: Request) -> int:
+    """How many cells of the map are within reach."""
+    if request.mask is None or transformed():
+        return request.cells
+    reach = request.mask.reach(request.grid)
+    size = (reach.high - reach.low).expand(*request.leading, request.queries)
+    return int(size.sum())
+
+
+def banded(request: Request) -> Tensor:
+    """softmax(scale · Q Kᵀ, mask) V over the visible blocks, (..., M, Dv)."""
+    raw = request
+    request = lower(raw)
+    assert isinstance(request.score, DotScore)
+    assert request.mask is not None
+    scale = request.score.scale
+    fold = layout(request)
+    reach = _reach(request)
+    assert reach is not None
+    mask, grid = request.mask, request.grid
+
+    def tile_mask(batch: slice, rows: slice, keys: slice) -> Tensor:
+        block = fold.fold_mask(mask.block(rows, keys, grid))
+        return block if block.shape[0] == 1 else block[batch]
+
+    tiles = plan_tiles(*reach, tile_mask, request.queries, request.keys)
+    if any(tile.mask is not None for tile in tiles) or request.key is not raw.key:
+        request = lower(raw.cleaned())  # a hidden key may share a block with a visible one
+    output = attend_tiles(
+        fold.fold_query(request.query),
+        fold.fold_key(request.key),
+        fold.fold_key(request.value),
+        tiles,
+        scale,
+    )
+    return fold.unfold(output)
+
+
+def _reach(request: Request) -> Reach | None:
+    assert request.mask is not None
+    return layout(request).fold_reach(request.mask.reach(request.grid), request.queries)

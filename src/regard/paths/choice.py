@@ -1,0 +1,109 @@
+"""Which path computes a request, and why: the rules, on one screen."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from regard.core.blocks import BLOCK_ELEMENTS, transformed
+from regard.core.lower import is_additive, is_dot
+from regard.core.names import nearest
+from regard.core.request import Request
+from regard.paths import additive, banded, fused
+from regard.paths.blockwise import blockwise
+from regard.paths.reference import reference
+
+PATHS: dict[str, Callable[[Request], Tensor]] = {
+    "reference": reference,
+    "fused": fused.fused,
+    "banded": banded.banded,
+    "kernels": additive.additive,
+    "blockwise": blockwise,
+}
+
+REFUSES: dict[str, Callable[[Request], str | None]] = {
+    "fused": fused.refuses,
+    "banded": banded.refuses,
+    "kernels": additive.refuses,
+}
+"""Paths that cannot do everything say why; the others take any request."""
+
+
+def choose(request: Request, path: str = "auto") -> tuple[str, str]:
+    """The name of the path to take and the reason, cheapest first.
+
+    Raises:
+        ValueError: if a path asked for by name is unknown or cannot do this
+    """
+    if path != "auto":
+        return _named(request, path)
+    if transformed():
+        return "reference", "torch.func or forward-mode AD is at work and needs the plain formula"
+    if request.cells <= fused.TINY:
+        return "reference", f"a map of {request.cells} cells is too small for a fast path to pay"
+    if is_dot(request.score):
+        why = fused.refuses(request)
+        if why:
+            return "blockwise", f"torch cannot fuse this ({why}), so it runs in blocks of queries"
+        if banded.pays(request):
+            return "banded", f"{request.mask} puts many keys out of reach, which are skipped"
+        return "fused", "the score is a dot product and its softmax is fused by torch"
+    if is_additive(request.score):
+        why = additive.refuses(request)
+        if why:
+            return "blockwise", f"the score is compiled, the rest runs in blocks of queries ({why})"
+        return "kernels", "w · tanh(q + k) has a compiled kernel that holds no map"
+    return "blockwise", "this score cannot be fused, so it runs in blocks of queries"
+
+
+def _named(request: Request, path: str) -> tuple[str, str]:
+    if path not in PATHS:
+        raise ValueError(f"unknown path {path!r}{nearest(path, ['auto', *PATHS])}")
+    why = REFUSES[path](request) if path in REFUSES else None
+    if why:
+        raise ValueError(f"path {path!r} cannot do this: {why}; use path='auto'")
+    return path, "asked for by name"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a request will be computed. `str(plan)` is a readable paragraph."""
+
+    path: str
+    reason: str
+    flops: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.reason}. A forward pass takes about {_short(self.flops)}FLOP "
+            f"and {_short(self.bytes)}B of memory, output included."
+        )
+
+
+def plan(request: Request, path: str = "auto") -> Plan:
+    """The choice with its estimated cost, for one forward pass."""
+    name, reason = choose(request, path)
+    cells = banded.visible_cells(request) if name in ("banded", "kernels") else request.cells
+    width, value_width = request.query.shape[-1], request.value.shape[-1]
+    # a multiplication and an addition per dot product; tanh, factored, takes about eight
+    score = (8 if is_additive(request.score) else 2) * width
+    flops = cells * (score + 5 + 2 * value_width)
+    queries = request.leading.numel() * request.queries
+    held = {"reference": 2 * request.cells, "blockwise": 2 * min(request.cells, BLOCK_ELEMENTS)}
+    numbers = held.get(name, queries) + queries * value_width
+    return Plan(name, reason, flops, numbers * request.query.element_size())
+
+
+def _short(number: int) -> str:
+    """A large number for people.
+
+    >>> _short(12_345_678)
+    '12.3 M'
+    """
+    amount = float(number)
+    for unit in ("", "k", "M", "G"):
+        if amount < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:.3g} T"
