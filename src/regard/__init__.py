@@ -3,7 +3,14 @@
 ATTN(Q, K, V) = normalize[ score(Q, K) + mask ] · V
 """
 
-from regard.attention import Attended, attend, attention_weight, explain
+from regard.attention import (
+    Attended,
+    attend,
+    attend_features,
+    attend_linear,
+    attention_weight,
+    explain,
+)
 from regard.core.mask import (
     Mask,
     causal,
@@ -44,6 +51,8 @@ __all__ = [
     "ScaledDot",
     "__version__",
     "attend",
+    "attend_features",
+    "attend_linear",
     "attention_weight",
     "causal",
     "explain",

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.core.request import Request, precise
-from regard.core.score import Score, additive, dot
+from regard.core.request import Request
+from regard.core.score import Score, additive, dot, precise
 
 
 class DotScore:
@@ -22,8 +22,7 @@ class DotScore:
         self.scale = scale
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        dtype = precise(query.dtype)
-        return dot(query.to(dtype) * self.scale, key.to(dtype))
+        return dot(query.to(precise(query.dtype)) * self.scale, key)
 
 
 class TanhScore:
@@ -33,8 +32,7 @@ class TanhScore:
         self.weight = weight
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        dtype = precise(query.dtype)
-        return additive(query.to(dtype), key.to(dtype), self.weight.to(dtype))
+        return additive(query, key, self.weight)
 
 
 def is_dot(score: Any) -> bool:

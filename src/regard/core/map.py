@@ -87,18 +87,25 @@ class AttentionMap(Rows):
 
     Args:
         compute: rows to weights
-        scores: rows to scores, before normalizing and without the mask
+        scores: rows to scores; None if the map is implied and there never were any
         shape: (..., M, N)
     """
 
     def __init__(
         self,
         compute: Callable[[slice], Tensor],
-        scores: Callable[[slice], Tensor],
+        scores: Callable[[slice], Tensor] | None,
         shape: tuple[int, ...],
     ) -> None:
         super().__init__(compute, shape)
-        self.scores = Rows(scores, shape)
+        self._scores = scores
+
+    @property
+    def scores(self) -> Rows:
+        """A = f(Q, K) + bias, before normalizing and without the mask, as lazy as the map."""
+        if self._scores is None:
+            raise ValueError("this map was not made from scores: linear attention has none")
+        return Rows(self._scores, self.shape)
 
     def topk(self, k: int) -> TopK:
         """The k largest weights of each query; fewer if there are fewer keys."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.core import noise
 from regard.core.blocks import transformed
 from regard.core.mask import Grid, Mask, as_mask, visible
-from regard.core.score import Score
+from regard.core.score import Score, precise
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -161,11 +161,6 @@ def make_request(
     noisy = dropout > 0 or getattr(normalize, "needs_noise", False)
     seed = noise.draw_seed(query.device) if noisy else None
     return Request(query, key, value, score, mask, bias, normalize, dropout, seed, leading)
-
-
-def precise(dtype: torch.dtype) -> torch.dtype:
-    """float32 for half precision, else the dtype itself."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def _may_look() -> bool:

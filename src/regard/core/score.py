@@ -3,7 +3,8 @@
 Each score is a pure function of tensors and, where it needs parameters, a module of the same
 name. A score that is a dot product in disguise says so with `as_dot`, one that is
 w · tanh(q + k) says so with `as_additive`; `attend` uses that to pick a fast path. Anything
-callable as `(query, key) -> scores` is a score too.
+callable as `(query, key) -> scores` is a score too. Scores of half-precision inputs are float32:
+a sum of products soon leaves the range of float16.
 
 | name | formula |
 |---|---|
@@ -48,7 +49,9 @@ def dot(query: Tensor, key: Tensor) -> Tensor:
     >>> dot(torch.ones(2, 3), torch.ones(5, 3))[0, 0]
     tensor(3.)
     """
-    return query @ key.transpose(-1, -2)
+    _same_dim(query, key)
+    dtype = precise(query.dtype)
+    return query.to(dtype) @ key.to(dtype).transpose(-1, -2)
 
 
 def scaled_dot(query: Tensor, key: Tensor) -> Tensor:
@@ -57,7 +60,7 @@ def scaled_dot(query: Tensor, key: Tensor) -> Tensor:
     >>> scaled_dot(torch.ones(2, 4), torch.ones(5, 4))[0, 0]
     tensor(2.)
     """
-    return dot(query * _inverse_root(query), key)
+    return dot(query.to(precise(query.dtype)) * _inverse_root(query), key)
 
 
 def general(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
@@ -68,17 +71,18 @@ def general(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
         key: (..., N, Dk)
         weight: (Dq, Dk)
     """
-    return dot(query @ weight, key)
+    return dot(*_bilinear(query, key, weight))
 
 
 def biased_general(query: Tensor, key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Score by a bilinear form with a bias on the key's side, kᵀ (W q + b). Sordoni 2016.
 
     Args:
-        weight: (Dq, Dk)
+        weight: (Dk, Dq)
         bias: (Dk,)
     """
-    return dot(query @ weight + bias, key)
+    query, key = _bilinear(query, key, weight.T)
+    return dot(query + bias, key)
 
 
 def activated_general(
@@ -91,10 +95,10 @@ def activated_general(
     """Score by an activated bilinear form, act(kᵀ W q + b). Ma et al. 2017.
 
     Args:
-        weight: (Dq, Dk)
+        weight: (Dk, Dq)
         bias: a scalar, ()
     """
-    return activation(general(query, key, weight) + bias)
+    return activation(general(query, key, weight.T) + bias)
 
 
 def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
@@ -110,6 +114,9 @@ def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
         key: projected keys, (..., N, H)
         weight: (H,)
     """
+    _same_dim(query, key)
+    dtype = precise(query.dtype)
+    query, key, weight = query.to(dtype), key.to(dtype), weight.to(dtype)
 
     def rows(block: Tensor, _: slice) -> Tensor:
         return torch.tanh(block.unsqueeze(-2) + key.unsqueeze(-3)) @ weight
@@ -127,6 +134,11 @@ def concat(query: Tensor, key: Tensor, weight: Tensor, vector: Tensor) -> Tensor
         weight: (H, Dq + Dk)
         vector: (H,)
     """
+    if query.shape[-1] + key.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"this concat score takes {weight.shape[1]} numbers for query and key together, got "
+            f"query {tuple(query.shape)} and key {tuple(key.shape)}"
+        )
     query_weight, key_weight = weight.split([query.shape[-1], key.shape[-1]], dim=1)
     return additive(query @ query_weight.T, key @ key_weight.T, vector)
 
@@ -137,6 +149,7 @@ def cosine(query: Tensor, key: Tensor, beta: Tensor | float = 1.0) -> Tensor:
     >>> cosine(torch.tensor([[3.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
     tensor([[1., 0., 0.]])
     """
+    _same_dim(query, key)
     return dot(beta * _unit(query), _unit(key))
 
 
@@ -147,7 +160,7 @@ def location(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
         key: (..., N, Dk), of which only N matters
         weight: (positions, Dq), with positions ≥ N
     """
-    return dot(query, _positions(key, weight))
+    return dot(_sized(query, weight.shape[1], "query"), _positions(key, weight))
 
 
 # ------------------------------------------------------------------ modules
@@ -160,6 +173,7 @@ class Dot(nn.Module):
         return dot(query, key)
 
     def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        _same_dim(query, key)
         return query, key, 1.0
 
 
@@ -170,6 +184,7 @@ class ScaledDot(nn.Module):
         return scaled_dot(query, key)
 
     def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        _same_dim(query, key)
         return query, key, _inverse_root(query)
 
 
@@ -184,7 +199,7 @@ class General(nn.Module):
         return general(query, key, self.weight)
 
     def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
-        return query @ self.weight, key, 1.0
+        return *_bilinear(query, key, self.weight), 1.0
 
 
 class BiasedGeneral(nn.Module):
@@ -192,14 +207,15 @@ class BiasedGeneral(nn.Module):
 
     def __init__(self, query_dim: int, key_dim: int) -> None:
         super().__init__()
-        self.weight = _matrix(query_dim, key_dim)
+        self.weight = _matrix(key_dim, query_dim)
         self.bias = nn.Parameter(torch.zeros(key_dim))
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return biased_general(query, key, self.weight, self.bias)
 
     def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
-        return query @ self.weight + self.bias, key, 1.0
+        query, key = _bilinear(query, key, self.weight.T)
+        return query + self.bias, key, 1.0
 
 
 class ActivatedGeneral(nn.Module):
@@ -213,7 +229,7 @@ class ActivatedGeneral(nn.Module):
         activation: Callable[[Tensor], Tensor] = torch.tanh,
     ) -> None:
         super().__init__()
-        self.weight = _matrix(query_dim, key_dim)
+        self.weight = _matrix(key_dim, query_dim)
         self.bias = nn.Parameter(torch.zeros(()))
         self.activation = activation
 
@@ -234,11 +250,11 @@ class Additive(nn.Module):
         return additive(*self.as_additive(query, key))
 
     def as_additive(self, query: Tensor, key: Tensor) -> AdditiveForm:
-        return query @ self.query_weight.T, self.project(key), self.vector
+        return _project(query, self.query_weight, "query"), self.project(key), self.vector
 
     def project(self, key: Tensor) -> Tensor:
         """W₂ k, for keys that many later queries will ask: see `projected`."""
-        return key @ self.key_weight.T
+        return _project(key, self.key_weight, "key")
 
     def projected(self) -> "ProjectedAdditive":
         """The same score for keys that went through `project` already."""
@@ -255,7 +271,8 @@ class ProjectedAdditive:
         return additive(*self.as_additive(query, key))
 
     def as_additive(self, query: Tensor, key: Tensor) -> AdditiveForm:
-        return query @ self.score.query_weight.T, key, self.score.vector
+        key = _sized(key, self.score.vector.shape[0], "key")
+        return _project(query, self.score.query_weight, "query"), key, self.score.vector
 
 
 class Concat(nn.Module):
@@ -263,15 +280,17 @@ class Concat(nn.Module):
 
     def __init__(self, query_dim: int, key_dim: int, hidden: int) -> None:
         super().__init__()
+        self.query_dim = query_dim
         self.weight = _matrix(hidden, query_dim + key_dim)
         self.vector = _matrix(1, hidden, squeeze=True)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        return concat(query, key, self.weight, self.vector)
+        return additive(*self.as_additive(query, key))
 
     def as_additive(self, query: Tensor, key: Tensor) -> AdditiveForm:
-        query_weight, key_weight = self.weight.split([query.shape[-1], key.shape[-1]], dim=1)
-        return query @ query_weight.T, key @ key_weight.T, self.vector
+        query_weight, key_weight = self.weight.tensor_split([self.query_dim], dim=1)
+        projected = _project(query, query_weight, "query"), _project(key, key_weight, "key")
+        return *projected, self.vector
 
 
 class Cosine(nn.Module):
@@ -285,6 +304,7 @@ class Cosine(nn.Module):
         return cosine(query, key, self.beta)
 
     def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        _same_dim(query, key)
         return self.beta * _unit(query), _unit(key), 1.0
 
 
@@ -299,6 +319,7 @@ class Location(nn.Module):
         return location(query, key, self.weight)
 
     def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        query = _sized(query, self.weight.shape[1], "query")
         return query, _positions(key, self.weight), 1.0
 
 
@@ -320,15 +341,52 @@ WITH_PARAMETERS = {
 """What to write instead of the bare name of a score that has parameters."""
 
 
+def precise(dtype: torch.dtype) -> torch.dtype:
+    """float32 for half precision, else the dtype itself."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 def _inverse_root(query: Tensor) -> float:
     return 1.0 / math.sqrt(max(query.shape[-1], 1))
 
 
 def _unit(vector: Tensor) -> Tensor:
     """The vector over its length; a zero vector stays zero and gets no gradient."""
-    length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
-    zero = length == 0
-    return (vector / length.masked_fill(zero, 1.0)).masked_fill(zero, 0.0)
+    dtype = precise(vector.dtype)
+    zero = torch.linalg.vector_norm(vector.detach(), dim=-1, keepdim=True, dtype=dtype) == 0
+    vector = vector.masked_fill(zero, 1.0)  # a length of zero has no second derivative
+    length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True, dtype=dtype)
+    return (vector / length).to(vector.dtype).masked_fill(zero, 0.0)
+
+
+def _bilinear(query: Tensor, key: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """qᵀ W and k, for a W of shape (Dq, Dk)."""
+    query_dim, key_dim = weight.shape
+    return _sized(query, query_dim, "query") @ weight, _sized(key, key_dim, "key")
+
+
+def _project(tensor: Tensor, weight: Tensor, name: str) -> Tensor:
+    """W x, for a W of shape (hidden, D)."""
+    return _sized(tensor, weight.shape[1], name) @ weight.T
+
+
+def _sized(tensor: Tensor, dim: int, name: str) -> Tensor:
+    """The tensor itself, if its last dimension is what the score was built for."""
+    if tensor.shape[-1] != dim:
+        raise ValueError(
+            f"this score takes {name} of shape (..., length, {dim}), got {tuple(tensor.shape)}; "
+            f"build it with {name}_dim={tensor.shape[-1]}, or project the {name} first"
+        )
+    return tensor
+
+
+def _same_dim(query: Tensor, key: Tensor) -> None:
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(
+            f"this score takes query and key of the same last dimension, got query "
+            f"{tuple(query.shape)} and key {tuple(key.shape)}; project one of them, or use "
+            f"score=regard.General({query.shape[-1]}, {key.shape[-1]})"
+        )
 
 
 def _positions(key: Tensor, weight: Tensor) -> Tensor:

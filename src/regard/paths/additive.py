@@ -25,7 +25,7 @@ class KernelScore:
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-        scores = kernels.additive_scores(_flat(query, leading), _flat(key, leading), self.weight)
+        scores = kernels.additive_scores(flat(query, leading), flat(key, leading), self.weight)
         return scores.view(*leading, *scores.shape[1:])
 
 
@@ -56,24 +56,27 @@ def additive(request: Request) -> Tensor:
     request = lower(request.cleaned())
     assert isinstance(request.score, TanhScore)
     leading = request.leading
-    low = high = None
-    if request.mask is not None:
-        reach = request.mask.reach(request.grid)
-        shape = (*leading, request.queries)
-        low = reach.low.expand(shape).reshape(leading.numel(), request.queries)
-        high = reach.high.expand(shape).reshape(leading.numel(), request.queries)
     output = kernels.additive_attention(
-        _flat(request.query, leading),
-        _flat(request.key, leading),
+        flat(request.query, leading),
+        flat(request.key, leading),
         request.score.weight,
-        _flat(request.value, leading),
-        low,
-        high,
+        flat(request.value, leading),
+        *intervals(request),
     )
     return output.view(*leading, *output.shape[1:])
 
 
-def _flat(tensor: Tensor, leading: torch.Size) -> Tensor:
+def intervals(request: Request) -> tuple[Tensor | None, Tensor | None]:
+    """For each query the keys [low, high) it sees, both (B, M), or None without a mask."""
+    if request.mask is None:
+        return None, None
+    reach = request.mask.reach(request.grid)
+    shape = (*request.leading, request.queries)
+    flat_shape = (request.leading.numel(), request.queries)
+    return reach.low.expand(shape).reshape(flat_shape), reach.high.expand(shape).reshape(flat_shape)
+
+
+def flat(tensor: Tensor, leading: torch.Size) -> Tensor:
     """(..., L, D) with all leading dimensions written out and made one, (B, L, D)."""
     tail = tensor.shape[-2:]
     return tensor.expand(*leading, *tail).reshape(leading.numel(), *tail)

@@ -40,6 +40,10 @@ class Mask:
     def check(self, grid: Grid) -> None:
         """Raise ValueError if this mask does not fit the grid."""
 
+    def ignores_queries(self) -> bool:
+        """Whether every query sees the same keys."""
+        return False
+
     def tensors(self) -> tuple[Tensor, ...]:
         """The tensors it is made of."""
         return ()
@@ -105,6 +109,9 @@ class Visible(Mask):
     def reach(self, grid: Grid) -> Reach:
         return reaches.of_rows(self._whole(grid))
 
+    def ignores_queries(self) -> bool:
+        return self.tensor.dim() < 2 or self.tensor.shape[-2] == 1
+
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.tensor,)
 
@@ -133,6 +140,9 @@ class And(Mask):
 
     def reach(self, grid: Grid) -> Reach:
         return reaches.both(self.left.reach(grid), self.right.reach(grid))
+
+    def ignores_queries(self) -> bool:
+        return self.left.ignores_queries() and self.right.ignores_queries()
 
     def tensors(self) -> tuple[Tensor, ...]:
         return self.left.tensors() + self.right.tensors()
@@ -169,6 +179,9 @@ class Not(Mask):
 
     def reach(self, grid: Grid) -> Reach:
         return reaches.neither(self.mask.reach(grid), grid.keys)
+
+    def ignores_queries(self) -> bool:
+        return self.mask.ignores_queries()
 
     def tensors(self) -> tuple[Tensor, ...]:
         return self.mask.tensors()

@@ -46,6 +46,9 @@ class Lengths(Mask):
             high = high * (query < self._aligned(self.queries, grid).unsqueeze(-1))
         return reaches.interval(torch.zeros_like(high), high, grid.keys)
 
+    def ignores_queries(self) -> bool:
+        return self.queries is None
+
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.keys,) if self.queries is None else (self.keys, self.queries)
 
@@ -91,6 +94,9 @@ class Padding(Visible):
 
     def reach(self, grid: Grid) -> Reach:
         return reaches.of_rows(align(self.tensor.to(grid.device), grid.leading, 1).unsqueeze(-2))
+
+    def ignores_queries(self) -> bool:
+        return True
 
     def __repr__(self) -> str:
         return f"padding{tuple(self.tensor.shape)}"

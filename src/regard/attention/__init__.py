@@ -1,0 +1,14 @@
+"""Attention as functions: `attend`, and the two formulas that are not of its form."""
+
+from regard.attention.attend import Attended, attend, attention_weight, explain
+from regard.attention.features import attend_features
+from regard.attention.linear import attend_linear
+
+__all__ = [
+    "Attended",
+    "attend",
+    "attend_features",
+    "attend_linear",
+    "attention_weight",
+    "explain",
+]
