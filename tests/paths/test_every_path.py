@@ -156,6 +156,20 @@ def test_blockwise_repeats_the_noise_of_the_reference(
     assert_close(found, truth, 1e-9)
 
 
+@pytest.mark.parametrize("score", ["scaled_dot", "location", "additive", "callable"])
+@pytest.mark.parametrize("mask", list(MASKS))
+def test_gathering_the_chosen_value_equals_weighing_them_all(score: str, mask: str) -> None:
+    torch.manual_seed(0)
+    module = SCORES[score]()
+    q, k, v = torch.randn(B, H, M, D), torch.randn(B, H, N, D), torch.randn(H, N, E)
+    v[:, -1] = math.inf if mask == "causal from the start" else 1.0  # nobody sees the last key
+    with torch.no_grad():
+        more = {"score": module, "mask": MASKS[mask](), "normalize": "hard"}
+        truth = regard.attend(q, k, v, path="reference", **more)  # type: ignore
+        assert regard.explain(q, k, v, **more).path == "gather"  # type: ignore
+        assert torch.equal(regard.attend(q, k, v, **more), truth)  # type: ignore
+
+
 def test_a_normalizer_of_the_users_own_runs_in_blocks() -> None:
     def squares(scores: Tensor, mask: Tensor | None) -> Tensor:
         weights = scores.square() if mask is None else scores.square() * mask

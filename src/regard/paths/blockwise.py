@@ -4,8 +4,6 @@ For any score, any normalizer, dropout, and a bias that needs a gradient. It hol
 O(block · N) numbers instead of M · N.
 """
 
-import math
-
 from torch import Tensor
 
 from regard.core import blocks
@@ -28,9 +26,13 @@ def blockwise(request: Request) -> Tensor:
         weights = request.dropped(request.weights(scores, rows), rows)
         return context(weights, request.value)
 
-    elements = math.prod(request.leading) * request.keys
+    return by_rows(block, request.query, request.bias, **row_elements(request))
+
+
+def row_elements(request: Request) -> dict[str, int]:
+    """What one row of a lowered request needs, and what a block of them may need."""
+    elements = request.leading.numel() * request.keys
     if isinstance(request.score, DotScore | KernelScore):
-        return by_rows(block, request.query, request.bias, elements=elements)
-    elements *= max(request.query.shape[-1], 1)
-    budget = OPAQUE * blocks.BLOCK_ELEMENTS
-    return by_rows(block, request.query, request.bias, elements=elements, budget=budget)
+        return {"elements": elements}
+    width = max(request.query.shape[-1], 1)
+    return {"elements": elements * width, "budget": OPAQUE * blocks.BLOCK_ELEMENTS}

@@ -9,7 +9,7 @@ from regard.core.blocks import BLOCK_ELEMENTS, transformed
 from regard.core.lower import is_additive, is_dot
 from regard.core.names import nearest
 from regard.core.request import Request
-from regard.paths import additive, banded, fused
+from regard.paths import additive, banded, fused, gather
 from regard.paths.blockwise import blockwise
 from regard.paths.reference import reference
 
@@ -18,6 +18,7 @@ PATHS: dict[str, Callable[[Request], Tensor]] = {
     "fused": fused.fused,
     "banded": banded.banded,
     "kernels": additive.additive,
+    "gather": gather.gather,
     "blockwise": blockwise,
 }
 
@@ -25,6 +26,7 @@ REFUSES: dict[str, Callable[[Request], str | None]] = {
     "fused": fused.refuses,
     "banded": banded.refuses,
     "kernels": additive.refuses,
+    "gather": gather.refuses,
 }
 """Paths that cannot do everything say why; the others take any request."""
 
@@ -41,6 +43,8 @@ def choose(request: Request, path: str = "auto") -> tuple[str, str]:
         return "reference", "torch.func or forward-mode AD is at work and needs the plain formula"
     if request.cells <= fused.TINY:
         return "reference", f"a map of {request.cells} cells is too small for a fast path to pay"
+    if gather.refuses(request) is None:
+        return "gather", "hard attention without a gradient fetches one value for each query"
     if is_dot(request.score):
         why = fused.refuses(request)
         if why:
