@@ -52,6 +52,6 @@ def gather(request: Request) -> Tensor:
 
 
 def _may_need_gradient(request: Request) -> bool:
-    """Whether scores could be asked for gradients; a score of the user's own may hide parameters."""
+    """Whether the scores may need a gradient; a callable may hide parameters that do."""
     plain = any(request.score is score for score in SCORES.values())
     return not plain or any(tensor.requires_grad for _, tensor in request.tensors())
