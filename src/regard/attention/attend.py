@@ -1,16 +1,15 @@
 """`attend` and `explain`: choose a path, nothing else."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal, NamedTuple, overload
 
 from torch import Tensor
 
-from regard.core.lower import freeze, lower
+from regard.core.lower import freeze
 from regard.core.map import AttentionMap
 from regard.core.mask import Grid, Mask, as_mask
 from regard.core.names import find_normalizer, find_score
-from regard.core.request import Request, make_request
+from regard.core.request import Request, make_request, masked_leading
 from regard.core.score import Score
 from regard.paths import fused
 from regard.paths.additive import with_kernel
@@ -169,9 +168,10 @@ def attention_weight(
     visible = None
     if mask is not None:
         mask = as_mask(mask)
-        grid = Grid(scores.shape[-2], scores.shape[-1], scores.dim() - 2, scores.device)
-        mask.check(grid)
-        visible = mask.block(slice(0, grid.queries), slice(0, grid.keys), grid)
+        *_, queries, keys = scores.shape
+        leading = masked_leading(mask, scores.shape[:-2], queries, keys, scores.device)
+        grid = Grid(queries, keys, len(leading), scores.device)
+        visible = mask.block(slice(0, queries), slice(0, keys), grid)
     return find_normalizer(normalize)(scores, visible)
 
 
@@ -199,8 +199,7 @@ def _request(
 
 def _map(request: Request) -> AttentionMap:
     """The lazy map of a request: with the noise, mask and parameters that made the output."""
-    lowered = lower(request.cleaned())
-    held = with_kernel(replace(lowered, score=freeze(lowered.score)))
+    held = with_kernel(freeze(request.cleaned()))
     watched = [(name, t, t._version) for name, t in request.tensors() if not t.is_inference()]
 
     def scores(rows: slice) -> Tensor:

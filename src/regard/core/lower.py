@@ -57,11 +57,19 @@ def lower(request: Request) -> Request:
     return request
 
 
-def freeze(score: Score) -> Score:
-    """The score with its parameters as they are now, still differentiable.
+def freeze(request: Request) -> Request:
+    """The lowered request with the score's parameters as they are now, still differentiable.
 
-    An optimizer changes parameters in place; a lazy map must not change with them.
+    An optimizer changes parameters in place; a lazy map must not change with them. What lowering
+    made may be a parameter too: the keys of a location score are.
     """
+    lowered = lower(request)
+    query = request.query if lowered.query is request.query else lowered.query.clone()
+    key = request.key if lowered.key is request.key else lowered.key.clone()
+    return replace(lowered, query=query, key=key, score=_frozen(lowered.score))
+
+
+def _frozen(score: Score) -> Score:
     if isinstance(score, TanhScore):
         return TanhScore(score.weight.clone())
     if not isinstance(score, nn.Module):

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.core.blocks import block_rows
+from regard.core.score import precise
 
 
 class TopK(NamedTuple):
@@ -44,35 +45,31 @@ class Rows:
     def __getitem__(self, index: Any) -> Tensor:
         """Index with whole numbers, slices and `...`; only the rows asked for are computed."""
         *leading, row, column = _full_index(index, self.shape)
-        start, stop, step = slice(*_bounds(row)).indices(self.shape[-2])
-        if isinstance(row, int) and not -self.shape[-2] <= row < self.shape[-2]:
-            raise IndexError(f"query {row} of a map with {self.shape[-2]} queries")
-        picked = [block[(*leading, slice(None), column)] for _, block in self._blocks(start, stop)]
+        rows = _rows(row, self.shape[-2])
+        picked = [block[(*leading, slice(None), column)] for block in self._blocks(rows)]
         if not picked:
-            rows = self._compute(slice(0, 0)).expand(*self.shape[:-2], 0, self.shape[-1])
-            picked = [rows[(*leading, slice(None), column)]]
+            none = self._compute(slice(0, 0)).expand(*self.shape[:-2], 0, self.shape[-1])
+            picked = [none[(*leading, slice(None), column)]]
         dim = -1 if isinstance(column, int) else -2
         whole = torch.cat(picked, dim=dim)
-        if isinstance(row, int):
-            return whole.select(dim, 0)
-        every = torch.arange(0, stop - start, step, device=whole.device)
-        return whole if step == 1 else whole.index_select(dim, every)
+        return whole.select(dim, 0) if isinstance(row, int) else whole
 
     def dense(self) -> Tensor:
         """All of it, (..., M, N)."""
         return self[...]
 
-    def _blocks(self, start: int, stop: int) -> Iterator[tuple[slice, Tensor]]:
-        """The rows from start to stop, a block at a time."""
-        step = block_rows(self.shape[:-2].numel() * self.shape[-1])
-        for first in range(start, stop, step):
-            rows = slice(first, min(first + step, stop))
-            block = self._compute(rows)
-            yield rows, block.expand(*self.shape[:-2], rows.stop - first, self.shape[-1])
+    def _blocks(self, rows: range | None = None) -> Iterator[Tensor]:
+        """The rows asked for, or all, a block at a time; rows that are not neighbours singly."""
+        rows = range(self.shape[-2]) if rows is None else rows
+        size = block_rows(self.shape[:-2].numel() * self.shape[-1]) if rows.step == 1 else 1
+        for first in range(0, len(rows), size):
+            some = rows[first : first + size]
+            block = self._compute(slice(some[0], some[-1] + 1))
+            yield block.expand(*self.shape[:-2], len(some), self.shape[-1])
 
     def _each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """A function of rows (..., rows, N) -> (..., rows, k), over all rows."""
-        parts = [function(block) for _, block in self._blocks(0, self.shape[-2])]
+        parts = [function(block) for block in self._blocks()]
         return torch.cat(parts, dim=-2) if parts else function(self[..., 0:0, :])
 
     def __repr__(self) -> str:
@@ -112,7 +109,7 @@ class AttentionMap(Rows):
         if k < 0:
             raise ValueError(f"topk needs a number of keys from 0, got {k}")
         k = min(k, self.shape[-1])
-        parts = [block.topk(k, dim=-1) for _, block in self._blocks(0, self.shape[-2])]
+        parts = [block.topk(k, dim=-1) for block in self._blocks()]
         if not parts:
             parts = [self[..., 0:0, :].topk(k, dim=-1)]
         return TopK(torch.cat([p[0] for p in parts], -2), torch.cat([p[1] for p in parts], -2))
@@ -121,6 +118,7 @@ class AttentionMap(Rows):
         """−Σ w log w of each query, in nats, (..., M): 0 looks at one key, log N at all alike."""
 
         def rows(weights: Tensor) -> Tensor:
+            weights = weights.to(precise(weights.dtype))
             floor = torch.finfo(weights.dtype).tiny  # keeps the gradient at 0 finite
             return -(weights * weights.clamp(min=floor).log()).sum(-1, keepdim=True)
 
@@ -139,7 +137,7 @@ class AttentionMap(Rows):
         for index in range(height):  # rows of one bin: floor to ceil, as adaptive pooling does
             start, stop = index * length // height, -(-(index + 1) * length // height)
             best: Tensor | None = None
-            for _, block in self._blocks(start, stop):
+            for block in self._blocks(range(start, stop)):
                 row = _pool_keys(block.amax(dim=-2, keepdim=True), min(size, width))
                 best = row if best is None else torch.maximum(best, row)
             assert best is not None
@@ -195,7 +193,12 @@ def _full_index(index: Any, shape: torch.Size) -> list[int | slice]:
     return parts[:place] + [slice(None)] * missing + parts[place + 1 :]
 
 
-def _bounds(row: int | slice) -> tuple[int | None, int | None, int | None]:
+def _rows(row: int | slice, length: int) -> range:
+    """Which of `length` rows an index asks for."""
     if isinstance(row, slice):
-        return row.start, row.stop, row.step
-    return (row, row + 1 or None, 1)
+        if row.step is not None and row.step < 1:
+            raise ValueError(f"a map is sliced with steps above 0, got {row.step}")
+        return range(length)[row]
+    if not -length <= row < length:
+        raise IndexError(f"query {row} of a map with {length} queries")
+    return range(row % length, row % length + 1)

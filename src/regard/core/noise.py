@@ -29,15 +29,16 @@ def kept(
         rows: which of the M queries, with start and stop
         size: (M, N) of the whole map
     """
-    threshold = round(probability * 2**32) - 2**31
+    threshold = min(round(probability * 2**32), 2**32 - 1) - 2**31
     return _hash(seed, DROPOUT, leading, rows, size) >= threshold
 
 
 def uniform(seed: Tensor, leading: tuple[int, ...], rows: slice, size: tuple[int, int]) -> Tensor:
     """Noise in (0, 1) for a block of query rows: float32 (*leading, rows, N)."""
-    # the upper 24 bits, so that neither end is reached in float32
-    bits = _shift(_hash(seed, GUMBEL, leading, rows, size), 8)
-    return (bits.to(torch.float32) + 0.5) / 2**24
+    # the upper 23 bits: with the half between them, as many as float32 has, so that nothing
+    # is rounded to 1
+    bits = _shift(_hash(seed, GUMBEL, leading, rows, size), 9)
+    return (bits.to(torch.float32) + 0.5) / 2**23
 
 
 def _hash(

@@ -48,7 +48,7 @@ def entmax15(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """1.5-entmax, between softmax and sparsemax: p = max(s/2 − τ, 0)². Peters et al. 2019, eq. 10.
 
     >>> entmax15(torch.tensor([1.0, 0.8, -3.0]))
-    tensor([0.5706, 0.4294, 0.0000])
+    tensor([0.5705, 0.4295, 0.0000])
     """
     z = _shifted(scores / 2, mask)
     with torch.no_grad():

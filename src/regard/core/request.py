@@ -80,8 +80,13 @@ class Request:
         return self.mask.block(rows, slice(0, self.keys), self.grid)
 
     def weights(self, scores: Tensor, rows: slice) -> Tensor:
-        """W = normalize(A + mask) for some rows, before dropout."""
-        mask = self.visible(rows)
+        """W = normalize(A + mask) for some rows, before dropout.
+
+        A query that sees nothing is normalized as if it saw everything, and then hidden: so it
+        has a finite gradient with any normalizer.
+        """
+        visible = self.visible(rows)
+        mask = None if visible is None else visible | ~visible.any(-1, keepdim=True)
         if getattr(self.normalize, "needs_noise", False):
             assert self.seed is not None
             size = (self.queries, self.keys)
@@ -89,9 +94,7 @@ class Request:
             weights = self.normalize(scores, mask, uniform)
         else:
             weights = self.normalize(scores, mask)
-        if mask is not None:
-            weights = weights.masked_fill(~mask, 0.0)
-        return weights
+        return weights if visible is None else weights.masked_fill(~visible, 0.0)
 
     def dropped(self, weights: Tensor, rows: slice) -> Tensor:
         """The weights after dropout."""
@@ -113,8 +116,7 @@ class Request:
         if self.mask is None or (_may_look() and self._finite()):
             return self
         seen = self.mask.seen(self.grid).unsqueeze(-1)
-        reach = self.mask.reach(self.grid)
-        seeing = (reach.low < reach.high).unsqueeze(-1)
+        seeing = self.mask.seeing(self.grid).unsqueeze(-1)
         return replace(
             self,
             query=torch.where(_fit(seeing, self.query), self.query, 0.0),
@@ -147,7 +149,7 @@ def make_request(
     """
     _check_tensors(query, key, value)
     if not 0.0 <= dropout < 1.0:
-        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}; 0 drops none")
     mask = None if mask is None else as_mask(mask)
     if bias is not None:
         _check_bias(bias, query.shape[-2], key.shape[-2])
@@ -195,12 +197,13 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     if not query.dtype == key.dtype == value.dtype:
         raise TypeError(
             f"query, key and value must share a dtype, got {query.dtype}, {key.dtype}, "
-            f"{value.dtype}"
+            f"{value.dtype}; cast them with .to({query.dtype})"
         )
     if key.shape[-2] != value.shape[-2]:
         raise ValueError(
             f"key and value must have the same length, got key {tuple(key.shape)} with "
-            f"{key.shape[-2]} and value {tuple(value.shape)} with {value.shape[-2]}"
+            f"{key.shape[-2]} and value {tuple(value.shape)} with {value.shape[-2]}; give one "
+            "value per key"
         )
 
 
@@ -226,17 +229,28 @@ def _leading(
     except RuntimeError:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
         raise ValueError(
-            f"the leading dimensions of query, key, value (and bias) do not broadcast: {shapes}"
+            f"the leading dimensions of query, key, value (and bias) do not broadcast: {shapes}; "
+            "they should be equal, 1 or absent"
         ) from None
     if mask is None:
         return leading
-    grid = Grid(query.shape[-2], key.shape[-2], len(leading), query.device)
+    return masked_leading(mask, leading, query.shape[-2], key.shape[-2], query.device)
+
+
+def masked_leading(
+    mask: Mask, leading: torch.Size, queries: int, keys: int, device: torch.device
+) -> torch.Size:
+    """The leading dimensions of a map broadcast with its mask, which is checked to fit."""
+    grid = Grid(queries, keys, len(leading), device)
     mask.check(grid)
     try:
         own = mask.block(slice(0, 0), slice(0, 0), grid).shape[:-2]
-        return torch.broadcast_shapes(leading, own)
+        wide = torch.broadcast_shapes(leading, own)
     except RuntimeError:
         raise ValueError(
-            f"mask {mask} does not fit the leading dimensions {tuple(leading)} of query "
-            f"{tuple(query.shape)} and key {tuple(key.shape)}"
+            f"mask {mask} does not fit a map of shape {(*leading, queries, keys)}; its leading "
+            f"dimensions should broadcast to {tuple(leading)}"
         ) from None
+    # with more dimensions there is another first one, with which lengths and segments line up
+    same = len(wide) == len(leading)
+    return wide if same else masked_leading(mask, wide, queries, keys, device)

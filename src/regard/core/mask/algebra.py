@@ -1,5 +1,6 @@
 """What a mask is, and how masks compose."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -66,19 +67,35 @@ class Mask:
         reach = self.reach(grid)
         if reach.full is True:
             return reaches.seen_keys(reach, grid.keys, grid.queries)
-        keys = slice(0, grid.keys)
         seen = torch.zeros((), dtype=torch.bool, device=grid.device)
+        for block in self._blocks(grid):
+            seen = seen | block.any(dim=-2)
+        return seen
+
+    def seeing(self, grid: Grid) -> Tensor:
+        """Which queries see at least one key, bool, broadcastable to (*leading, M)."""
+        reach = self.reach(grid)
+        if reach.full is True or grid.queries == 0:
+            return reach.low < reach.high
+        parts = [block.any(dim=-1) for block in self._blocks(grid)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def _blocks(self, grid: Grid) -> Iterator[Tensor]:
+        """All of the mask, some rows at a time."""
         step = block_rows(grid.keys)
         for start in range(0, grid.queries, step):
             rows = slice(start, min(start + step, grid.queries))
-            seen = seen | self.block(rows, keys, grid).any(dim=-2)
-        return seen
+            block = self.block(rows, slice(0, grid.keys), grid)
+            yield block.expand(*block.shape[:-2], rows.stop - start, grid.keys)
 
     def __and__(self, other: "Mask | Tensor") -> "Mask":
         return And(self, as_mask(other))
 
     def __or__(self, other: "Mask | Tensor") -> "Mask":
         return Or(self, as_mask(other))
+
+    __rand__ = __and__  # a boolean tensor on the left
+    __ror__ = __or__
 
     def __invert__(self) -> "Mask":
         return Not(self)
@@ -104,10 +121,11 @@ class Visible(Mask):
             )
 
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
-        return self._whole(grid)[..., rows, keys]
+        tensor = self._wide(grid)
+        return tensor[..., keys] if tensor.shape[-2] == 1 else tensor[..., rows, keys]
 
     def reach(self, grid: Grid) -> Reach:
-        return reaches.of_rows(self._whole(grid))
+        return reaches.of_rows(self._wide(grid))
 
     def ignores_queries(self) -> bool:
         return self.tensor.dim() < 2 or self.tensor.shape[-2] == 1
@@ -115,10 +133,11 @@ class Visible(Mask):
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.tensor,)
 
-    def _whole(self, grid: Grid) -> Tensor:
+    def _wide(self, grid: Grid) -> Tensor:
+        """The tensor as (..., M, N), or (..., 1, N) if it is the same for every query."""
         tensor = self.tensor.to(grid.device)
         tensor = tensor if tensor.dim() >= 2 else tensor.expand(1, grid.keys)
-        return tensor.expand(*tensor.shape[:-2], grid.queries, grid.keys)
+        return tensor.expand(*tensor.shape[:-1], grid.keys)
 
     def __repr__(self) -> str:
         return f"visible{tuple(self.tensor.shape)}"

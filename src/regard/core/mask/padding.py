@@ -146,9 +146,11 @@ def _boolean(tensor: Tensor) -> Tensor:
 def _counts(counts: Tensor | Sequence[int]) -> Tensor:
     tensor = torch.as_tensor(counts)
     if tensor.dtype in (torch.bool, torch.uint8) or tensor.is_floating_point():
-        raise TypeError(f"lengths() takes whole numbers, got {tensor.dtype}")
+        raise TypeError(f"lengths() takes whole numbers, got {tensor.dtype}; try .long()")
     if not torch.compiler.is_compiling() and tensor.numel() and int(tensor.min()) < 0:
-        raise ValueError(f"lengths() takes numbers from 0, got {int(tensor.min())}")
+        raise ValueError(
+            f"lengths() counts from 0, got {int(tensor.min())}; an empty sequence is 0"
+        )
     return tensor.long()
 
 

@@ -70,7 +70,8 @@ def segments(query_ids: Tensor, key_ids: Tensor | None = None) -> Mask:
         key_ids: integers (N,) or (B, N)
     """
     for ids in (query_ids, key_ids):
-        if ids is not None and (not isinstance(ids, Tensor) or ids.is_floating_point()):
+        whole = isinstance(ids, Tensor) and not ids.is_floating_point() and ids.dtype != torch.bool
+        if ids is not None and not whole:
             kind = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
             raise TypeError(f"segments() takes a tensor of whole numbers, got {kind}")
         if ids is not None and ids.dim() == 0:
