@@ -121,7 +121,7 @@ def attend(
         output = fused.direct(query, key, value)
         if output is not None:
             return output
-    request = _request(query, key, value, score, mask, bias, normalize, dropout)
+    request = _request(query, key, value, score, mask, bias, normalize, dropout).seeded()
     name, _ = choose(request, path)
     output = PATHS[name](request)
     return Attended(output, _map(request)) if return_map else output

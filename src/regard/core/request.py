@@ -58,6 +58,12 @@ class Request:
         named += [("mask", tensor) for tensor in (() if self.mask is None else self.mask.tensors())]
         return [(name, tensor) for name, tensor in named if tensor is not None]
 
+    def seeded(self) -> "Request":
+        """The request with a seed, if it needs one: from here on its noise is decided."""
+        if not self.dropout and not getattr(self.normalize, "needs_noise", False):
+            return self
+        return replace(self, seed=noise.draw_seed(self.query.device))
+
     # -------------------------------------------------------------- the four nouns, by rows
 
     def scores(self, query: Tensor, bias: Tensor | None) -> Tensor:
@@ -160,9 +166,7 @@ def make_request(
             bias = bias.masked_fill(hidden, 0.0)
             mask = visible(~hidden) if mask is None else mask & visible(~hidden)
     leading = _leading(query, key, value, mask, bias)
-    noisy = dropout > 0 or getattr(normalize, "needs_noise", False)
-    seed = noise.draw_seed(query.device) if noisy else None
-    return Request(query, key, value, score, mask, bias, normalize, dropout, seed, leading)
+    return Request(query, key, value, score, mask, bias, normalize, dropout, None, leading)
 
 
 def _may_look() -> bool:

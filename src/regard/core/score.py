@@ -193,7 +193,7 @@ class General(nn.Module):
 
     def __init__(self, query_dim: int, key_dim: int) -> None:
         super().__init__()
-        self.weight = _matrix(query_dim, key_dim)
+        self.weight = _form(query_dim, key_dim)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return general(query, key, self.weight)
@@ -207,7 +207,7 @@ class BiasedGeneral(nn.Module):
 
     def __init__(self, query_dim: int, key_dim: int) -> None:
         super().__init__()
-        self.weight = _matrix(key_dim, query_dim)
+        self.weight = _form(key_dim, query_dim)
         self.bias = nn.Parameter(torch.zeros(key_dim))
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
@@ -229,7 +229,7 @@ class ActivatedGeneral(nn.Module):
         activation: Callable[[Tensor], Tensor] = torch.tanh,
     ) -> None:
         super().__init__()
-        self.weight = _matrix(key_dim, query_dim)
+        self.weight = _form(key_dim, query_dim)
         self.bias = nn.Parameter(torch.zeros(()))
         self.activation = activation
 
@@ -398,6 +398,11 @@ def _positions(key: Tensor, weight: Tensor) -> Tensor:
             f"build it with max_length={length} or more"
         )
     return weight[:length].expand(*(1,) * (key.dim() - 2), length, weight.shape[1])
+
+
+def _form(rows: int, columns: int) -> nn.Parameter:
+    """The weight of a bilinear form: its scores begin with variance 1, as those of scaled dot."""
+    return nn.Parameter(torch.randn(rows, columns) / math.sqrt(rows * columns))
 
 
 def _matrix(rows: int, columns: int, *, squeeze: bool = False) -> nn.Parameter:
