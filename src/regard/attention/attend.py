@@ -10,7 +10,7 @@ from regard.core.map import AttentionMap
 from regard.core.mask import Grid, Mask, as_mask
 from regard.core.names import find_normalizer, find_score
 from regard.core.request import Request, make_request, masked_leading
-from regard.core.score import Score
+from regard.core.score import Score, precise
 from regard.paths import fused
 from regard.paths.additive import with_kernel
 from regard.paths.choice import PATHS, Plan, choose, plan
@@ -172,7 +172,8 @@ def attention_weight(
         leading = masked_leading(mask, scores.shape[:-2], queries, keys, scores.device)
         grid = Grid(queries, keys, len(leading), scores.device)
         visible = mask.block(slice(0, queries), slice(0, keys), grid)
-    return find_normalizer(normalize)(scores, visible)
+    weights = find_normalizer(normalize)(scores.to(precise(scores.dtype)), visible)
+    return weights.to(scores.dtype)
 
 
 def _request(
