@@ -216,8 +216,10 @@ def test_weights_of_half_precision_scores_are_near_the_truth(
     weights = regard.attention_weight(scores, normalize=name)
     assert weights.dtype == dtype
     truth = ORACLES[name](scores.double(), dim=-1)
-    scale = float(truth.max())
-    assert float((weights.double() - truth).abs().max()) / scale < torch.finfo(dtype).eps
+    rounding = (
+        torch.finfo(dtype).eps * float(truth.max()) + 2**-25
+    )  # below 2^-14, float16 counts so
+    assert float((weights.double() - truth).abs().max()) <= rounding
 
 
 # ------------------------------------------------------------------ hard
