@@ -1,6 +1,6 @@
 """What `import regard` costs on top of `import torch`, in fresh interpreters, turn by turn.
 
-    python benchmarks/import_time.py [--rounds 10]
+    python -m benchmarks.import_time [--rounds 10]
 
 The ratio of the medians should stay below 1.10.
 """

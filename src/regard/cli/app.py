@@ -1,0 +1,81 @@
+"""The subcommands put together, and how the command fails: in one sentence."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from regard import __version__
+from regard.cli.bench import bench
+from regard.cli.demo import demo
+from regard.cli.doctor import doctor
+
+app = typer.Typer(
+    name="regard",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 done, 1 failed, 2 wrongly called.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print("regard", __version__)
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def regard(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Attention: every mechanism through one call, fast, exact and visible."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
+
+
+app.command()(demo)
+app.command()(doctor)
+app.add_typer(bench, name="bench")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; every error becomes one sentence on standard error and a status.
+
+    `--debug` counts wherever it stands before a `--`, since one adds it after something failed.
+    """
+    before = [*arguments, "--"].index("--")
+    debug = "--debug" in arguments[:before]
+    plain = [*(a for a in arguments[:before] if a != "--debug"), *arguments[before:]]
+    try:
+        status = app(args=plain, prog_name="regard", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough; typer also says 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        else:
+            print(_sentence(error), file=sys.stderr)
+        return getattr(error, "exit_code", 1)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, typer.TyperException):
+        return f"regard: {_one_line(error.format_message())} (see regard --help)"
+    return f"regard: {_one_line(str(error)) or type(error).__name__}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

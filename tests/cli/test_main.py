@@ -1,0 +1,121 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import regard
+from regard.cli import main
+from regard.cli.app import app
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture
+def command_that_fails(monkeypatch):
+    """A command `fail MESSAGE`, for as long as a test takes."""
+    monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
+
+    @app.command("fail")
+    def fail(message: str) -> None:
+        raise ValueError(message)
+
+
+def test_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"regard {regard.__version__}\n"
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_names_every_command(flag, capsys):
+    assert main([flag]) == 0
+    shown = capsys.readouterr().out
+    for word in ("demo", "doctor", "--version", "--debug"):
+        assert word in shown
+
+
+def test_no_command_shows_the_help_and_counts_as_bad_usage(capsys):
+    assert main([]) == 2
+    assert "doctor" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["conjure"], "conjure"),
+        (["doctor", "--loud"], "--loud"),
+        (["--quiet", "doctor"], "--quiet"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_status_2(arguments, word, capsys):
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("regard: ")
+    assert word in shown.err
+    assert shown.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("command_that_fails")
+def test_a_failure_is_one_sentence_and_status_1(capsys):
+    assert main(["fail", "two\n lines"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "regard: two lines\n"
+
+
+@pytest.mark.usefixtures("command_that_fails")
+@pytest.mark.parametrize("arguments", [["--debug", "fail", "why"], ["fail", "why", "--debug"]])
+def test_debug_shows_the_traceback_wherever_it_stands(arguments, capsys):
+    assert main(arguments) == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "ValueError: why" in shown
+
+
+@pytest.mark.usefixtures("command_that_fails")
+def test_debug_after_two_dashes_is_an_argument(capsys):
+    assert main(["fail", "--", "--debug"]) == 1
+    assert capsys.readouterr().err == "regard: --debug\n"
+
+
+def test_an_interrupt_ends_without_a_traceback(monkeypatch, capsys):
+    monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
+
+    @app.command("wait")
+    def wait() -> None:
+        raise KeyboardInterrupt
+
+    assert main(["wait"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_without_its_packages_the_command_names_the_extra(package, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, package, None)  # as Python marks what cannot be imported
+    assert main(["doctor"]) == 1
+    shown = capsys.readouterr()
+    assert shown.err == f"regard: this command needs {package}: pip install 'regard[cli]'\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_early_gets_no_traceback(unbuffered):
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "regard.cli", "demo"]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 1
+    assert errors == ""
+
+
+def test_every_command_says_what_it_does():
+    commands = typer.main.get_command(app).commands
+    assert all(command.help for command in commands.values())
