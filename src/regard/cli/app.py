@@ -66,8 +66,8 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        else:
-            print(_sentence(error), file=sys.stderr)
+        elif not isinstance(error, typer.TyperException) or error.message:
+            print(_sentence(error), file=sys.stderr)  # without a message, typer has shown the help
         return getattr(error, "exit_code", 1)
 
 
