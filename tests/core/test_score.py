@@ -356,7 +356,7 @@ def test_untrained_scores_tell_keys_apart_but_saturate_nothing(name: str, dim: i
 
 
 def test_a_cosine_begins_with_the_sharpness_it_was_given() -> None:
-    assert float(regard.Cosine(5.0).beta) == 5.0
+    assert regard.Cosine(5.0).beta.item() == 5.0
     assert regard.Cosine().beta.requires_grad
 
 

@@ -1,10 +1,12 @@
 """Blocks of query rows, recomputed in backward: how memory stays O(block · N)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+
+Result = TypeVar("Result")
 
 BLOCK_ELEMENTS = 2**22
 """How many numbers a block may hold at once: 16 MB in float32."""
@@ -48,17 +50,15 @@ def by_rows(
     for index, start in enumerate(range(0, length, rows)):
         cut = [None if column is None else column[index] for column in columns]
         where = slice(start, min(start + rows, length))
-        blocks.append(_recomputed(function, *cut, where) if again else function(*cut, where))
+        blocks.append(recomputed(function, *cut, where) if again else function(*cut, where))
     return torch.cat(blocks, dim=-2)
 
 
-def _recomputed(function: Callable[..., Tensor], *args: Any) -> Tensor:
+def recomputed(function: Callable[..., Result], *args: Any) -> Result:
     """Call `function` now, keep its inputs only, and call it again in backward."""
     from torch.utils.checkpoint import checkpoint
 
-    result = checkpoint(function, *args, use_reentrant=False)
-    assert isinstance(result, Tensor)
-    return result
+    return cast(Result, checkpoint(function, *args, use_reentrant=False))
 
 
 def transformed() -> bool:

@@ -1,14 +1,18 @@
 """The attention map W, computed where and when somebody looks at it."""
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.core.blocks import block_rows
+from regard.core import blocks
+from regard.core.blocks import block_rows, recomputed, transformed
 from regard.core.score import precise
+
+Parts = tuple[Tensor, ...]
 
 
 class TopK(NamedTuple):
@@ -46,31 +50,35 @@ class Rows:
         """Index with whole numbers, slices and `...`; only the rows asked for are computed."""
         *leading, row, column = _full_index(index, self.shape)
         rows = _rows(row, self.shape[-2])
-        picked = [block[(*leading, slice(None), column)] for block in self._blocks(rows)]
-        if not picked:
-            none = self._compute(slice(0, 0)).expand(*self.shape[:-2], 0, self.shape[-1])
-            picked = [none[(*leading, slice(None), column)]]
+        place = (*leading, slice(None), column)
         dim = -1 if isinstance(column, int) else -2
-        whole = torch.cat(picked, dim=dim)
-        return whole.select(dim, 0) if isinstance(row, int) else whole
+        (picked,) = _join(self._each(lambda block: (block[place],), rows), len(rows), dim)
+        return picked.select(dim, 0) if isinstance(row, int) else picked
 
     def dense(self) -> Tensor:
         """All of it, (..., M, N)."""
         return self[...]
 
-    def _blocks(self, rows: range | None = None) -> Iterator[Tensor]:
-        """The rows asked for, or all, a block at a time; rows that are not neighbours singly."""
-        rows = range(self.shape[-2]) if rows is None else rows
-        size = block_rows(self.shape[:-2].numel() * self.shape[-1]) if rows.step == 1 else 1
-        for first in range(0, len(rows), size):
-            some = rows[first : first + size]
-            block = self._compute(slice(some[0], some[-1] + 1))
-            yield block.expand(*self.shape[:-2], len(some), self.shape[-1])
+    def _each(self, function: Callable[[Tensor], Parts], rows: range) -> Iterator[Parts]:
+        """A function of the rows asked for, a block at a time.
 
-    def _each(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """A function of rows (..., rows, N) -> (..., rows, k), over all rows."""
-        parts = [function(block) for block in self._blocks()]
-        return torch.cat(parts, dim=-2) if parts else function(self[..., 0:0, :])
+        The blocks of a large map are computed again in backward, so that there is one of them in
+        memory at a time. Rows that are not neighbours are computed singly.
+        """
+        # small enough for the cache, as nothing but the weights is at work
+        budget = blocks.BLOCK_ELEMENTS // 4
+        elements = self.shape[:-2].numel() * self.shape[-1]
+        size = block_rows(elements, budget) if rows.step == 1 else 1
+        large = self.shape.numel() > blocks.BLOCK_ELEMENTS
+        again = large and torch.is_grad_enabled() and not transformed()
+
+        def block(first: int) -> Parts:
+            some = rows[first : first + size]
+            found = self._compute(slice(some[0], some[-1] + 1) if some else slice(0, 0))
+            return function(found.expand(*self.shape[:-2], len(some), self.shape[-1]))
+
+        for first in range(0, len(rows), size) or range(1):  # no rows are a block too
+            yield recomputed(block, first) if again else block(first)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={tuple(self.shape)})"
@@ -109,20 +117,21 @@ class AttentionMap(Rows):
         if k < 0:
             raise ValueError(f"topk needs a number of keys from 0, got {k}")
         k = min(k, self.shape[-1])
-        parts = [block.topk(k, dim=-1) for block in self._blocks()]
-        if not parts:
-            parts = [self[..., 0:0, :].topk(k, dim=-1)]
-        return TopK(torch.cat([p[0] for p in parts], -2), torch.cat([p[1] for p in parts], -2))
+        rows = range(self.shape[-2])
+        parts = self._each(lambda block: tuple(block.topk(k, dim=-1)), rows)
+        return TopK(*_join(parts, len(rows), -2))
 
     def entropy(self) -> Tensor:
         """−Σ w log w of each query, in nats, (..., M): 0 looks at one key, log N at all alike."""
 
-        def rows(weights: Tensor) -> Tensor:
+        def entropy(weights: Tensor) -> Parts:
             weights = weights.to(precise(weights.dtype))
             floor = torch.finfo(weights.dtype).tiny  # keeps the gradient at 0 finite
-            return -(weights * weights.clamp(min=floor).log()).sum(-1, keepdim=True)
+            return (-(weights * weights.clamp(min=floor).log()).sum(-1),)
 
-        return self._each(rows).squeeze(-1)
+        rows = range(self.shape[-2])
+        (found,) = _join(self._each(entropy, rows), len(rows), -1)
+        return found
 
     def pooled(self, size: int) -> Tensor:
         """Max-pooled to at most size × size, so that a single spike stays visible.
@@ -133,18 +142,19 @@ class AttentionMap(Rows):
             raise ValueError(f"pooled needs a size of at least 1, got {size}")
         length, width = self.shape[-2:]
         height = min(size, length)
-        pooled = []
-        for index in range(height):  # rows of one bin: floor to ceil, as adaptive pooling does
-            start, stop = index * length // height, -(-(index + 1) * length // height)
-            best: Tensor | None = None
-            for block in self._blocks(range(start, stop)):
-                row = _pool_keys(block.amax(dim=-2, keepdim=True), min(size, width))
-                best = row if best is None else torch.maximum(best, row)
-            assert best is not None
-            pooled.append(best)
-        if not pooled:
-            return self[..., 0:0, :][..., : min(size, width)]
-        return torch.cat(pooled, dim=-2)
+
+        def pool(weights: Tensor) -> Parts:
+            return (_pool_keys(weights.amax(dim=-2, keepdim=True), min(size, width)),)
+
+        def band(index: int) -> Parts:  # from floor to ceil, as in adaptive pooling
+            rows = range(index * length // height, -(-(index + 1) * length // height))
+            best = [row for (row,) in self._each(pool, rows)]
+            return (torch.cat(best, dim=-2).amax(dim=-2, keepdim=True),)
+
+        if height == 0:
+            return self[..., : min(size, width)]
+        (pooled,) = _join(map(band, range(height)), height, -2)
+        return pooled
 
     def edges(self, top_k: int | None = None) -> Edges:
         """The map as a weighted graph: edges of weight above zero, `top_k` per query or all.
@@ -160,6 +170,31 @@ class AttentionMap(Rows):
         query = graph * length + torch.arange(length, device=key.device).view(1, -1, 1)
         real = weight > 0
         return Edges(query.expand(key.shape)[real], (graph * width + key)[real], weight[real])
+
+
+def _join(parts: Iterable[Parts], length: int, dim: int) -> Parts:
+    """Parts side by side along `dim`, where they make up `length`.
+
+    Without gradients each is copied to its place at once: small parts that wait for the end lie
+    scattered between the large blocks, whose memory then cannot be used again.
+    """
+    parts = iter(parts)
+    first = next(parts)
+    if transformed() or any(part.requires_grad for part in first):
+        return tuple(torch.cat(column, dim) for column in zip(first, *parts, strict=True))
+    whole = tuple(part.new_empty(_resized(part.shape, length, dim)) for part in first)
+    start = 0
+    for some in itertools.chain([first], parts):
+        for target, part in zip(whole, some, strict=True):
+            target.narrow(dim, start, part.shape[dim]).copy_(part)
+        start += some[0].shape[dim]
+    return whole
+
+
+def _resized(shape: torch.Size, length: int, dim: int) -> list[int]:
+    sizes = list(shape)
+    sizes[dim] = length
+    return sizes
 
 
 def _pool_keys(row: Tensor, size: int) -> Tensor:
