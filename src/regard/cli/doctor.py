@@ -13,6 +13,7 @@ import typer
 from torch import Tensor
 
 import regard
+from regard.paths.kernels.compile import parallel
 
 # Every package that some part of regard uses, and the extra that brings it.
 PACKAGES = {
@@ -69,9 +70,13 @@ def kernels() -> dict[str, Any]:
     """Whether the compiled kernels can run, tried by importing their compiler."""
     try:
         import_module("numba")
+        several = parallel()
     except Exception as error:  # a broken installation raises anything; the doctor reports it
-        return {"available": False, "reason": f"numba cannot be imported: {error}"}
-    return {"available": True, "reason": "numba can be imported"}
+        return {"available": False, "reason": f"numba cannot be used: {error}"}
+    threads = (
+        "on several threads" if several else "on one thread: numba finds neither OpenMP nor TBB"
+    )
+    return {"available": True, "reason": f"compiled by numba, {threads}"}
 
 
 def paths() -> list[dict[str, str]]:
