@@ -117,7 +117,8 @@ def attend(
         TypeError, ValueError: with what was expected, what came, and what to do
     """
     plain = mask is None and bias is None and not dropout and not return_map and path == "auto"
-    if plain and score == "scaled_dot" and normalize == "softmax":
+    tensors = all(isinstance(t, Tensor) for t in (query, key, value))  # else there is an error
+    if plain and tensors and score == "scaled_dot" and normalize == "softmax":
         output = fused.direct(query, key, value)
         if output is not None:
             return output
