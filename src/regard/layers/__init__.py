@@ -1,0 +1,59 @@
+"""Every mechanism as a module, batch first."""
+
+from regard.layers.add_norm import PostNorm, PreNorm
+from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
+from regard.layers.edges import with_self_loops
+from regard.layers.efficient import EfficientAttention, EfficientState
+from regard.layers.feed_forward import FeedForward
+from regard.layers.graph import GraphAttention
+from regard.layers.hard import Choice, HardAttention, HardGumbel, straight_through
+from regard.layers.hierarchical import (
+    AttentionPooling,
+    HierarchicalAttention,
+    HierarchicallyAttended,
+)
+from regard.layers.local import LocalAttention, PredictedCenter
+from regard.layers.memory import MemoryAttention, MemoryState
+from regard.layers.multi_dimensional import MultiDimensionalAttention, SourceToToken
+from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, Rotary
+from regard.layers.reinforce import MovingBaseline, reinforce_loss
+from regard.layers.transformer import Decoded, DecoderLayer, DecoderState, EncoderLayer
+
+__all__ = [
+    "ALiBi",
+    "AlternatingCoAttention",
+    "AttentionPooling",
+    "Choice",
+    "CoAttended",
+    "CoAttention",
+    "Decoded",
+    "DecoderLayer",
+    "DecoderState",
+    "EfficientAttention",
+    "EfficientState",
+    "EncoderLayer",
+    "FeedForward",
+    "GraphAttention",
+    "HardAttention",
+    "HardGumbel",
+    "HierarchicalAttention",
+    "HierarchicallyAttended",
+    "Learned",
+    "LocalAttention",
+    "MemoryAttention",
+    "MemoryState",
+    "MovingBaseline",
+    "MultiDimensionalAttention",
+    "MultiHeadAttention",
+    "Position",
+    "PositionalEncoding",
+    "PostNorm",
+    "PreNorm",
+    "PredictedCenter",
+    "Rotary",
+    "SourceToToken",
+    "reinforce_loss",
+    "straight_through",
+    "with_self_loops",
+]

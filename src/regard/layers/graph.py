@@ -1,0 +1,229 @@
+"""Attention over a graph: each node attends to the nodes that an edge connects it with."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.attention import Attended, attend
+from regard.core.blocks import by_rows
+from regard.core.mask import Mask
+from regard.core.score import Score
+from regard.layers.edges import check_edges, edge_scores, edge_softmax, edge_sum
+
+
+class AttendedEdges(NamedTuple):
+    """The new nodes, and the weights of the edges, (E, heads), in the order they came in."""
+
+    output: Tensor
+    map: Tensor
+
+
+class GAT(nn.Module):
+    """Score an edge by a linear form of both nodes. Veličković et al. 2018, eq. 3.
+
+        e(i, j) = LeakyReLU(aᵀ [W hᵢ ‖ W hⱼ]) = LeakyReLU(a₁·W hᵢ + a₂·W hⱼ)
+
+    The sum is split, so that each node is weighed once and an edge only adds two numbers. All
+    targets rank their sources alike; `GATv2` can do more.
+    """
+
+    def __init__(
+        self, in_dim: int, out_dim: int, heads: int, *, negative_slope: float, bias: bool
+    ) -> None:
+        super().__init__()
+        self.target = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, out_dim)))
+        self.source = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, out_dim)))
+        self.negative_slope = negative_slope
+
+    def of_nodes(self, nodes: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """One number per node and head: query and key (N, heads, 1) of value (N, heads, dim)."""
+        query = (value * self.target).sum(-1, keepdim=True)
+        key = (value * self.source).sum(-1, keepdim=True)
+        return query, key
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        """(..., heads, M, 1), (..., heads, N, 1) -> (..., heads, M, N)."""
+        return F.leaky_relu(query + key.transpose(-1, -2), self.negative_slope)
+
+
+class GATv2(nn.Module):
+    """Score an edge by a one-layer network of both nodes. Brody et al. 2022, eq. 7.
+
+        e(i, j) = aᵀ LeakyReLU(W₁ hᵢ + W₂ hⱼ)
+
+    W₂ hⱼ is also the value of node j; W₁ belongs to the score.
+    """
+
+    def __init__(
+        self, in_dim: int, out_dim: int, heads: int, *, negative_slope: float, bias: bool
+    ) -> None:
+        super().__init__()
+        self.target = nn.Linear(in_dim, heads * out_dim, bias=bias)
+        self.vector = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, out_dim)))
+        self.negative_slope = negative_slope
+        nn.init.xavier_uniform_(self.target.weight)
+
+    def of_nodes(self, nodes: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Query W₁ h and key W₂ h, (N, heads, dim)."""
+        return self.target(nodes).view_as(value), value
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        """(..., heads, M, dim), (..., heads, N, dim) -> (..., heads, M, N)."""
+
+        def rows(block: Tensor, _: slice) -> Tensor:
+            pairs = block.unsqueeze(-2) + key.unsqueeze(-3)  # (..., heads, rows, N, dim)
+            pairs = F.leaky_relu(pairs, self.negative_slope, inplace=self.negative_slope >= 0)
+            return torch.einsum("...hmnd,hd->...hmn", pairs, self.vector)
+
+        return by_rows(rows, query, elements=key.numel())
+
+
+SCORES: dict[str, Callable[..., nn.Module]] = {"gat": GAT, "gatv2": GATv2}
+"""Scores by name, built as Score(in_dim, out_dim, heads, negative_slope=, bias=)."""
+
+COMBINE: dict[str, Callable[[Tensor], Tensor]] = {
+    "concat": lambda heads: heads.flatten(-2),
+    "mean": lambda heads: heads.mean(-2),
+}
+"""What becomes of the heads, (N, heads, out_dim): side by side, or their average."""
+
+
+class GraphAttention(nn.Module):
+    """Each node becomes the average of its neighbours, weighted by attention.
+
+        h'ᵢ = Σⱼ softmaxⱼ(e(i, j)) · W hⱼ,  over the edges j → i
+
+    Veličković et al. 2018, eq. 2-6, with the score of that paper ("gat") or of Brody et al. 2022
+    ("gatv2"). A node where no edge ends gives the bias, which starts at zero. An edge that is
+    listed twice counts twice. Self-loops are up to the caller: see `with_self_loops`. Several
+    graphs are one graph whose parts are not connected.
+
+    >>> layer = GraphAttention(5, 7, heads=3)
+    >>> edges = torch.tensor([[0, 1, 2], [1, 0, 0]])  # 0 → 1, 1 → 0, 2 → 0
+    >>> output, weights = layer(torch.randn(4, 5), edges, return_map=True)
+    >>> output.shape, weights.shape
+    (torch.Size([4, 21]), torch.Size([3, 3]))
+
+    Args:
+        in_dim: width of a node
+        out_dim: width of one head's output
+        heads: number of heads
+        score: "gat", "gatv2", or any score of `attend`, which then sees W h as query and key,
+            (..., M, out_dim) and (..., N, out_dim); a module with a method
+            `of_nodes(nodes, value) -> (query, key)` makes its own
+        combine: "concat", heads · out_dim wide, or "mean", for a last layer (eq. 6)
+        negative_slope: of the LeakyReLU in the two scores with a name
+        dropout: probability of dropping a weight in train mode
+        bias: whether to add a learned vector to the output, and inside "gatv2"
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        heads: int = 1,
+        *,
+        score: str | Score = "gat",
+        combine: str = "concat",
+        negative_slope: float = 0.2,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if in_dim < 1 or out_dim < 1 or heads < 1:
+            raise ValueError(
+                f"in_dim, out_dim and heads must be 1 or more, got {in_dim}, {out_dim}, {heads}"
+            )
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout is a probability, at least 0 and below 1, got {dropout}")
+        if combine not in COMBINE:
+            raise ValueError(f"combine should be one of {', '.join(COMBINE)}, got {combine!r}")
+        if isinstance(score, str):
+            if score not in SCORES:
+                raise ValueError(
+                    f"score should be one of {', '.join(SCORES)}, a score module or a callable "
+                    f"(query, key) -> scores, got {score!r}"
+                )
+            score = SCORES[score](in_dim, out_dim, heads, negative_slope=negative_slope, bias=bias)
+        self.in_dim, self.out_dim, self.heads = in_dim, out_dim, heads
+        self.value = nn.Linear(in_dim, heads * out_dim, bias=False)
+        self.score = score
+        self.combine = combine
+        self.dropout = dropout
+        width = out_dim if combine == "mean" else heads * out_dim
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+        nn.init.xavier_uniform_(self.value.weight)
+
+    def forward(
+        self,
+        nodes: Tensor,
+        edges: Tensor | None = None,
+        *,
+        mask: Mask | Tensor | None = None,
+        return_map: bool = False,
+    ) -> Tensor | AttendedEdges | Attended:
+        """Attend along the edges, or, without an edge list, wherever the mask allows.
+
+        Args:
+            nodes: (N, in_dim)
+            edges: (2, E), edge e from node edges[0, e] to edges[1, e], which reads from it
+            mask: instead of edges: a Mask or bool (N, N), True where node i may attend to j
+            return_map: also return the weights
+
+        Returns: (N, heads · out_dim), or (N, out_dim) with combine="mean"; with return_map
+            `AttendedEdges(output, map)` with weights (E, heads) in the order of the edges, or
+            `Attended(output, map)` with a lazy map (heads, N, N).
+        """
+        self._check(nodes, edges, mask)
+        value = self.value(nodes).unflatten(-1, (self.heads, self.out_dim))  # (N, heads, dim)
+        of_nodes = getattr(self.score, "of_nodes", None)
+        query, key = (value, value) if of_nodes is None else of_nodes(nodes, value)
+        dropout = self.dropout if self.training else 0.0
+        if edges is None:
+            attended = attend(
+                query.transpose(0, 1),  # (heads, N, Dq)
+                key.transpose(0, 1),
+                value.transpose(0, 1),
+                score=self.score,
+                mask=mask,
+                dropout=dropout,
+                return_map=return_map,
+            )
+            if isinstance(attended, Attended):
+                return Attended(self._combined(attended.output.transpose(0, 1)), attended.map)
+            return self._combined(attended.transpose(0, 1))
+        source, target = edges
+        scores = edge_scores(self.score, query, key, target, source)
+        weights = edge_softmax(scores, target, len(nodes))  # (E, heads)
+        kept = F.dropout(weights, dropout, training=True)
+        context = edge_sum(kept, value.to(weights.dtype), target, source, len(nodes))
+        output = self._combined(context.to(value.dtype))
+        return AttendedEdges(output, weights.to(value.dtype)) if return_map else output
+
+    def _combined(self, context: Tensor) -> Tensor:
+        """(N, heads, out_dim) to the output."""
+        output = COMBINE[self.combine](context)
+        return output if self.bias is None else output + self.bias
+
+    def _check(self, nodes: Tensor, edges: Tensor | None, mask: Mask | Tensor | None) -> None:
+        if nodes.dim() != 2 or nodes.shape[1] != self.in_dim:
+            raise ValueError(f"nodes should be (N, {self.in_dim}), got {tuple(nodes.shape)}")
+        if (edges is None) == (mask is None):
+            came = "neither" if edges is None else "both"
+            raise ValueError(f"GraphAttention takes edges or a mask, got {came}")
+        if not len(nodes):
+            raise ValueError("the graph is empty: there are no nodes to attend")
+        if edges is None:
+            return
+        check_edges(edges, len(nodes))
+        if not edges.shape[1]:
+            raise ValueError(
+                f"the graph is empty: {len(nodes)} nodes without an edge; to let each node at "
+                f"least see itself, pass with_self_loops(edges, {len(nodes)})"
+            )
+
+    def extra_repr(self) -> str:
+        return f"{self.in_dim}, {self.out_dim}, heads={self.heads}, combine={self.combine!r}"

@@ -1,0 +1,266 @@
+"""Positions: how an attention that knows no order is told where things stand.
+
+A position object is injected into layers and models and offers three hooks. Each is a no-op
+in `Position`, and each class below gives one of them a meaning:
+
+| class | `forward(x)` embeddings | `rotate(x)` queries, keys | `bias(M, N)` scores |
+|---|---|---|---|
+| Position | x | x | None |
+| PositionalEncoding | x + sinusoids | x | None |
+| Learned | x + parameters | x | None |
+| Rotary | x | x, turned by its position | None |
+| ALiBi | x | x | −slope · distance |
+
+A model calls `forward` on its embeddings once; an attention layer calls `rotate` on the
+queries and keys of each head and adds `bias` to the scores. `offset` is the position of the
+first row, for decoding step by step. Tables are made at each call, which costs less than one
+addition to a batch: nothing is cached, no buffer depends on a length, and angles are computed
+in float64, because float32 loses 1e-4 of an angle at position 1000.
+
+To add one: derive from `Position` and override the hook it needs.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class Position(nn.Module):
+    """No positions: every hook leaves its argument alone. The default of attention layers."""
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        """Embeddings (..., L, dim) with positions offset … offset + L − 1 added."""
+        return x
+
+    def rotate(self, x: Tensor, offset: int = 0) -> Tensor:
+        """Queries or keys of a head (..., L, dim), turned by their positions."""
+        return x
+
+    def bias(
+        self,
+        M: int,
+        N: int,
+        offset: int | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor | None:
+        """What to add to the scores of M queries and N keys, (heads, M, N), or nothing."""
+        return None
+
+
+class PositionalEncoding(Position):
+    """Add sinusoids of geometrically growing wavelength. Vaswani et al. 2017, section 3.5.
+
+        PE(pos, 2i) = sin(pos / 10000^(2i/dim)),  PE(pos, 2i+1) = cos(pos / 10000^(2i/dim))
+
+    Any length; with an odd width the last column is a sine without its cosine.
+
+    >>> PositionalEncoding(3)(torch.zeros(2, 3))
+    tensor([[0.0000, 1.0000, 0.0000],
+            [0.8415, 0.5403, 0.0022]])
+
+    Args:
+        dim: width of the embeddings
+        max_wavelength: the longest wavelength over 2π, 10000 in the paper
+    """
+
+    def __init__(self, dim: int, max_wavelength: float = 10000.0) -> None:
+        super().__init__()
+        self.dim = _positive("dim", dim)
+        self.max_wavelength = _base("max_wavelength", max_wavelength)
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        _check_width(self, x, self.dim)
+        angle = _angles(x, self.dim, self.max_wavelength, offset)  # (L, ⌈dim/2⌉)
+        table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., : self.dim]
+        return (x + table.to(_at_least_float32(x))).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, max_wavelength={self.max_wavelength:g}"
+
+
+class Learned(Position):
+    """Add one learned vector per position. Gehring et al. 2017, section 3.1.
+
+    >>> Learned(3, max_length=5)(torch.zeros(2, 4, 3)).shape
+    torch.Size([2, 4, 3])
+
+    Args:
+        dim: width of the embeddings
+        max_length: number of positions there are; a longer input is an error
+    """
+
+    def __init__(self, dim: int, max_length: int) -> None:
+        super().__init__()
+        shape = _positive("max_length", max_length), _positive("dim", dim)
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(shape), std=0.02))
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        max_length, dim = self.weight.shape
+        _check_width(self, x, dim)
+        end = offset + x.shape[-2]
+        if offset < 0 or end > max_length:
+            raise ValueError(
+                f"positions {offset} to {end - 1} were asked for, but max_length={max_length} "
+                f"learned positions 0 to {max_length - 1} exist; build Learned(dim={dim}, "
+                f"max_length={max(end, 1)}) or shorten the input"
+            )
+        return x + self.weight[offset:end].to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[1]}, max_length={self.weight.shape[0]}"
+
+
+class Rotary(Position):
+    """Turn each pair of features by an angle that grows with the position. Su et al. 2021, eq. 15.
+
+        (x₂ᵢ + j·x₂ᵢ₊₁) · e^(j · pos · base^(−2i/dim))
+
+    Lengths do not change, and the dot product of a turned query at m and key at n depends on
+    m − n alone.
+
+    >>> Rotary(2).rotate(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    tensor([[1.0000, 0.0000],
+            [0.5403, 0.8415]])
+
+    Args:
+        dim: width of one head, even
+        base: the longest wavelength over 2π, 10000 in the paper
+    """
+
+    def __init__(self, dim: int, base: float = 10000.0) -> None:
+        super().__init__()
+        if _positive("dim", dim) % 2:
+            raise ValueError(
+                f"Rotary turns pairs of features, so dim must be even, got {dim}; "
+                f"use a head width of {dim - 1} or {dim + 1}"
+            )
+        self.dim = dim
+        self.base = _base("base", base)
+
+    def rotate(self, x: Tensor, offset: int = 0) -> Tensor:
+        _check_width(self, x, self.dim)
+        angle = _angles(x, self.dim, self.base, offset)  # (L, dim/2)
+        dtype = _at_least_float32(x)
+        cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
+        pairs = x.to(dtype).unflatten(-1, (-1, 2))  # (..., L, dim/2, 2)
+        if torch.compiler.is_compiling():  # a compiler fuses real numbers, but not complex ones
+            a, b = pairs.unbind(-1)
+            turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
+        else:  # one complex product is six times as quick as the four real ones
+            turned = torch.view_as_real(_as_complex(pairs) * torch.complex(cos, sin))
+        return turned.flatten(-2).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, base={self.base:g}"
+
+
+class ALiBi(Position):
+    """Lower each score by its distance times a slope of the head. Press et al. 2022, section 3.
+
+        bias(h, i, j) = −slope(h) · |i − j|
+
+    With a power of two of heads, head h of n has the slope 2^(−8h/n), h = 1 … n. Other counts
+    take the slopes of the next smaller power of two p, and then, for the heads that are left,
+    the 1st, 3rd, 5th … slope of 2p heads, which lie between those.
+
+    The distance counts in both directions; under a causal mask only the one back remains.
+
+    >>> ALiBi(8).slopes[:3]
+    (0.5, 0.25, 0.125)
+    >>> ALiBi(1).bias(2, 3)  # the last query sits on the last key
+    tensor([[[-0.0039,  0.0000, -0.0039],
+             [-0.0078, -0.0039,  0.0000]]])
+
+    Args:
+        heads: number of heads
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = _positive("heads", heads)
+        power = 2 ** (heads.bit_length() - 1)
+        between = _slopes(2 * power)[::2]
+        self.slopes = (*_slopes(power), *between[: heads - power])
+
+    def bias(
+        self,
+        M: int,
+        N: int,
+        offset: int | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """−slope · |i − j| for M queries and N keys.
+
+        Args:
+            M: number of queries; a block of rows is asked for with its own M and offset
+            N: number of keys, at positions 0 … N − 1
+            offset: position of the first query, by default N − M: the last one on the last key
+            dtype: of the result, torch's default if not given
+
+        Returns: (heads, M, N)
+        """
+        offset = N - M if offset is None else offset
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        exact = torch.promote_types(dtype, torch.float32)  # float16 counts to 2048 only
+        query = torch.arange(offset, offset + M, device=device)
+        key = torch.arange(N, device=device)
+        nearness = (-(key - query.unsqueeze(-1)).abs()).to(exact)  # (M, N)
+        slopes = torch.tensor(self.slopes, device=device, dtype=exact).view(-1, 1, 1)
+        return (nearness * slopes).to(dtype)
+
+    def extra_repr(self) -> str:
+        return str(self.heads)
+
+
+def _slopes(heads: int) -> list[float]:
+    return [2.0 ** (-8.0 * h / heads) for h in range(1, heads + 1)]
+
+
+def _angles(x: Tensor, dim: int, base: float, offset: int) -> Tensor:
+    """pos · base^(−2i/dim) for the rows of x, (L, ⌈dim/2⌉)."""
+    dtype = torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
+    position = torch.arange(offset, offset + x.shape[-2], device=x.device, dtype=dtype)
+    exponent = torch.arange(0, dim, 2, device=x.device, dtype=dtype) / dim
+    return torch.outer(position, torch.exp(exponent * -math.log(base)))
+
+
+def _as_complex(pairs: Tensor) -> Tensor:
+    """Pairs (..., 2) read as complex numbers; copied where their places in memory forbid it."""
+    odd = any(stride % 2 for stride in pairs.stride()[:-1]) or pairs.storage_offset() % 2
+    if odd or pairs.stride(-1) != 1:
+        pairs = pairs.clone(memory_format=torch.contiguous_format)
+    return torch.view_as_complex(pairs)
+
+
+def _at_least_float32(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _check_width(position: Position, x: Tensor, dim: int) -> None:
+    if x.dim() < 2 or x.shape[-1] != dim:
+        raise ValueError(
+            f"{type(position).__name__} of width {dim} expects (..., length, {dim}), "
+            f"got {tuple(x.shape)}"
+        )
+    if not x.is_floating_point():
+        raise TypeError(
+            f"{type(position).__name__} expects embeddings in a floating type, got {x.dtype}; "
+            f"embed the tokens first"
+        )
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise ValueError(f"{name} must be 1 or more, got {value}")
+    return value
+
+
+def _base(name: str, value: float) -> float:
+    if not value > 0:
+        raise ValueError(f"{name} must be above 0, got {value}")
+    return float(value)
