@@ -1,0 +1,251 @@
+"""Efficient attention: linear in the length, because the map is never made."""
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from regard.attention import Attended, attend_linear
+from regard.core.mask import Grid, Mask, Window
+from regard.core.mask.algebra import And
+from regard.layers.heads import mask_over_heads, without_hidden
+from regard.layers.padding import padding, without_padding
+from regard.paths.linear import LinearState, linear_context, linear_start, linear_step
+
+
+class EfficientState(NamedTuple):
+    """What decoding remembers: d_k × d_v numbers per head, however long the past or the memory.
+
+    `past` is of the positions so far; a memory, which does not grow, is its `context` instead.
+    """
+
+    past: LinearState | None
+    context: Tensor | None  # (batch, heads, F, F)
+
+    @property
+    def batch(self) -> int:
+        held = self.context if self.past is None else self.past.sums
+        assert held is not None
+        return len(held)
+
+    def reorder(self, index: Tensor) -> "EfficientState":
+        """The state of other beams: entry i becomes what entry index[i] was."""
+        return EfficientState(
+            None if self.past is None else self.past.reorder(index),
+            None if self.context is None else self.context.index_select(0, index),
+        )
+
+
+class EfficientAttention(nn.Module):
+    """Multi-head attention in linear time and memory: each head is ρ_q(Q) (ρ_k(K)ᵀ V).
+
+        head_h = ρ_q(X W_Q,h) · (ρ_k(X W_K,h)ᵀ X W_V,h),  output = [head_1 ; …] W_O
+
+    ρ_q is the softmax over the features of a query, ρ_k over the positions of a key's feature.
+    Shen et al. 2018 (arXiv 1812.01243), eq. 3-4. Under `regard.causal()` the softmax over
+    positions is renewed at every query, and `start` and `step` give the same one position at a
+    time. The map ρ_q(Q) ρ_k(K)ᵀ that this implies has rows that sum to one.
+
+    >>> import torch, regard
+    >>> layer = EfficientAttention(10, heads=2)
+    >>> x = torch.randn(3, 7, 10)
+    >>> layer(x, mask=regard.causal() & regard.lengths([7, 5, 0])).shape
+    torch.Size([3, 7, 10])
+    >>> y, state = layer.step(x[:, :1], layer.start(3))
+    >>> torch.allclose(y, layer(x, mask=regard.causal())[:, :1], atol=1e-6)
+    True
+
+    Args:
+        dim: width of the queries and of all heads together
+        heads: number of heads, a divisor of `dim`
+        key_dim: width of the keys, `dim` if not given
+        value_dim: width of the values, `key_dim` if not given
+        out_dim: width of the output, `dim` if not given
+        bias: whether the four projections have one
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        out_dim: int | None = None,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        key_dim = dim if key_dim is None else key_dim
+        value_dim = key_dim if value_dim is None else value_dim
+        out_dim = dim if out_dim is None else out_dim
+        sizes = {"dim": dim, "heads": heads, "key_dim": key_dim, "value_dim": value_dim}
+        for name, size in {**sizes, "out_dim": out_dim}.items():
+            if size < 1:
+                raise ValueError(f"{name} must be 1 or more, got {size}")
+        if dim % heads:
+            raise ValueError(
+                f"dim must be a multiple of heads, got dim={dim} and heads={heads}; "
+                f"try dim={dim - dim % heads or heads} or dim={dim - dim % heads + heads}"
+            )
+        self.dim, self.heads = dim, heads
+        self.query_projection = nn.Linear(dim, dim, bias=bias)
+        self.key_projection = nn.Linear(key_dim, dim, bias=bias)
+        self.value_projection = nn.Linear(value_dim, dim, bias=bias)
+        self.output_projection = nn.Linear(dim, out_dim, bias=bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Projections of Glorot & Bengio 2010, without bias."""
+        for part in self.children():
+            assert isinstance(part, nn.Linear)
+            nn.init.xavier_uniform_(part.weight)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        mask: Mask | Tensor | None = None,
+        return_map: bool = False,
+    ) -> Tensor | Attended:
+        """Attend to keys, or to the queries themselves.
+
+        Args:
+            query: (B, M, dim)
+            key: (B, N, key_dim), the query if not given
+            value: (B, N, value_dim), the key if not given
+            mask: `regard.causal()`, `regard.lengths(keys)` or another mask that hides keys from
+                all queries alike, or both with &
+            return_map: also return the lazy map, (B, heads, M, N)
+
+        Returns: (B, M, out_dim), or `Attended(output, map)`
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        self._check(query=query, key=key, value=value)
+        real, causal = None, False
+        if mask is not None:
+            real, causal = _parted(mask_over_heads(mask), key.shape[1] - query.shape[1])
+        query, key, value = without_hidden(query, key, value, real)
+        attended = attend_linear(
+            self._split(self.query_projection(query)),
+            self._split(self.key_projection(key)),
+            self._split(self.value_projection(value)),
+            mask=real,
+            causal=causal,
+            return_map=return_map,
+        )
+        if isinstance(attended, Attended):
+            return Attended(self._join(attended.output), attended.map)
+        return self._join(attended)
+
+    def start(
+        self,
+        batch: int,
+        memory: Tensor | None = None,
+        memory_mask: Mask | Tensor | None = None,
+    ) -> EfficientState:
+        """The state before the first step.
+
+        Args:
+            batch: number of sequences to decode
+            memory: (sentences, N, key_dim), to attend to that instead of to the steps so far;
+                `batch` is the number of sentences, or a multiple of it if beams share them
+            memory_mask: what of it is real: lengths (sentences,), bool (sentences, N) with
+                True = real, or a Mask that is the same for all queries
+        """
+        width = self.dim // self.heads
+        weight = self.key_projection.weight
+        if memory is None:
+            if memory_mask is not None:
+                raise ValueError("memory_mask needs a memory: start(batch, memory, memory_mask)")
+            shape = (batch, self.heads)
+            return EfficientState(
+                linear_start(shape, width, width, weight.dtype, weight.device), None
+            )
+        self._check(key=memory, value=memory)
+        sentences = len(memory)
+        if batch < sentences or (sentences and batch % sentences):
+            raise ValueError(
+                f"memory {tuple(memory.shape)} is for {sentences} sentences, so batch should be "
+                f"that or a multiple of it, got {batch}"
+            )
+        real = padding(memory_mask, memory, "memory_mask")
+        memory = without_padding(memory, real)
+        seen = None
+        if real is not None:
+            grid = Grid(1, memory.shape[1], 1, memory.device)
+            seen = real.seen(grid).unsqueeze(1)  # (batch, 1, N)
+        key = self._split(self.key_projection(memory))
+        value = self._split(self.value_projection(memory))
+        context = linear_context(key, value, seen=seen)  # (sentences, heads, F, F)
+        return EfficientState(None, context.repeat_interleave(batch // max(sentences, 1), dim=0))
+
+    def step(self, x: Tensor, state: EfficientState) -> tuple[Tensor, EfficientState]:
+        """One position of the causal pass, or of the pass over a memory.
+
+        Args:
+            x: (batch, 1, dim)
+            state: from `start` or the last step
+
+        Returns: (batch, 1, out_dim), and the new state
+        """
+        self._check(query=x)
+        if x.shape[:2] != (state.batch, 1):
+            raise ValueError(
+                f"step takes one position of each sequence, ({state.batch}, 1, {self.dim}), got "
+                f"{tuple(x.shape)}"
+            )
+        query = self._split(self.query_projection(x))
+        if state.context is not None:
+            return self._join(query.softmax(-1) @ state.context), state
+        assert state.past is not None
+        self._check(key=x, value=x)
+        key, value = self._split(self.key_projection(x)), self._split(self.value_projection(x))
+        output, past = linear_step(query, key, value, state.past)
+        return self._join(output), EfficientState(past, None)
+
+    def _split(self, x: Tensor) -> Tensor:
+        """(B, L, dim) to (B, heads, L, dim / heads)."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def _join(self, heads: Tensor) -> Tensor:
+        """(B, heads, M, dim / heads) to (B, M, out_dim)."""
+        return self.output_projection(heads.transpose(1, 2).flatten(-2))
+
+    def _check(self, **inputs: Tensor) -> None:
+        for name, x in inputs.items():
+            width = getattr(self, f"{name}_projection").in_features
+            if x.dim() != 3 or x.shape[-1] != width:
+                raise ValueError(
+                    f"{name} should be (batch, length, {width}), got {tuple(x.shape)}; the width "
+                    "of a query is dim, those of key and value are key_dim and value_dim"
+                )
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, heads={self.heads}"
+
+
+def _parted(mask: Mask, offset: int) -> tuple[Mask | None, bool]:
+    """Which keys are real, and whether the mask is causal on top of that.
+
+    Args:
+        offset: position of the first query if the last one sits on the last key
+    """
+    if type(mask) is And:
+        (left, causal), (right, also) = _parted(mask.left, offset), _parted(mask.right, offset)
+        if left is None or right is None:
+            return (right if left is None else left), causal or also
+        return left & right, causal or also
+    offsets = (None, offset)
+    if isinstance(mask, Window) and (mask.left, mask.right) == (None, 0) and mask.offset in offsets:
+        return None, True
+    if not mask.ignores_queries():
+        raise ValueError(
+            f"efficient attention cannot hide keys from one query and not another, as {mask} does; "
+            "it takes causal(), masks that are the same for all queries such as lengths(keys), "
+            "and both with &"
+        )
+    return mask, False
