@@ -1,0 +1,156 @@
+"""The plain formula within tiles: for second derivatives, for compilers and for other devices.
+
+It holds the rows × keys of one tile at a time.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.paths.flash import ALL, Tile, is_whole
+
+
+def elsewhere(
+    query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
+) -> Tensor:
+    """Attention within tiles through torch's public function, which knows every device."""
+    output = torch.zeros_like(query)
+    for group in _continued(tiles):
+        q, keys, values = _cut(query, key, value, group)
+        k, v = _joined(keys), _joined(values)
+        causal = len(group) == 1 and group[0].causal and group[0].mask is None
+        mask = None if causal else _mask(group, q, keys)
+        grouped = q.shape[1] != k.shape[1]
+        part = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
+        )
+        if is_whole(tiles):
+            return part
+        output[group[0].batch, :, group[0].rows] = part
+    return output
+
+
+def second_gradients(
+    upstream: Sequence[Tensor], inputs: Sequence[Tensor], tiles: Sequence[Tile], scale: float
+) -> list[Tensor]:
+    """The derivative of the gradients of query, key and value.
+
+    Args:
+        upstream: of the three gradients
+        inputs: grad (B, H, M, D), query, key, value
+
+    Returns: one for each of the inputs
+    """
+    again = torch.is_grad_enabled()  # whether a third derivative may be asked for
+    totals = [torch.zeros_like(t) for t in inputs]
+    above_query, above_key, above_value = upstream
+    with torch.enable_grad():
+        grad, query, key, value = inputs
+        query, key, value = visible_only(query, key, value, tiles)
+        for group in _continued(tiles):
+            rows = (group[0].batch, ALL, group[0].rows)
+            q, keys, values = _cut(query, key, value, group)
+            g, q, *others = parts = [
+                t if again and t.requires_grad else t.detach().requires_grad_()
+                for t in (grad[rows], q, *keys, *values)
+            ]
+            keys, values = others[: len(group)], others[len(group) :]
+            output = _attend(q, _joined(keys), _joined(values), _mask(group, q, keys), scale)
+            first = torch.autograd.grad(output, parts[1:], g, create_graph=True)
+            above, more, most = _cut(above_query, above_key, above_value, group)
+            products = [(a * b).sum() for a, b in zip(first, (above, *more, *most), strict=True)]
+            second = torch.autograd.grad(torch.stack(products).sum(), parts, create_graph=again)
+            columns = [(tile.batch, ALL, tile.keys) for tile in group]
+            places = [(0, rows), (1, rows), *((2, c) for c in columns), *((3, c) for c in columns)]
+            for (number, place), part in zip(places, second, strict=True):
+                totals[number][place] += part
+    return totals
+
+
+def visible_only(
+    query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Zeros for keys and values that nobody sees, and for queries that see nothing.
+
+    A weight of zero does not stop NaN or inf: 0 · NaN is NaN.
+    """
+    groups = key.shape[1]
+    seeing = query.new_zeros(query.shape[:3], dtype=torch.bool)  # (B, H, M)
+    seen = key.new_zeros(key.shape[:3], dtype=torch.bool)  # (B, G, N)
+    for tile in tiles:
+        rows, keys = seeing[tile.batch, :, tile.rows], seen[tile.batch, :, tile.keys]
+        mask = _shown(tile, rows.shape[2], keys.shape[2], query.device)
+        shown = mask if mask.dtype == torch.bool else mask != -math.inf
+        shown = shown[(None,) * (4 - shown.dim())]
+        rows |= shown.any(3)
+        by_key = shown.any(2)  # (batch, H or 1, keys)
+        if by_key.shape[1] > groups:
+            by_key = by_key.unflatten(1, (groups, -1)).any(2)
+        keys |= by_key
+    seeing, seen = seeing.unsqueeze(-1), seen.unsqueeze(-1)
+    return tuple(  # type: ignore[return-value]
+        t.masked_fill(~known, 0.0) for t, known in ((query, seeing), (key, seen), (value, seen))
+    )
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """softmax(scale · Q Kᵀ + mask) V, where a query that sees nothing gets zeros."""
+    key, value = key.unsqueeze(2), value.unsqueeze(2)
+    grouped = query.unflatten(1, (key.shape[1], -1))  # (batch, G, H / G, rows, D)
+    scores = (grouped @ key.transpose(-1, -2) * scale).flatten(1, 2)  # (batch, H, rows, keys)
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -math.inf)
+    elif mask is not None:
+        scores = scores + mask.to(scores.dtype)
+    blind = (scores == -math.inf).all(-1, keepdim=True)
+    weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    return (weights.unflatten(1, (key.shape[1], -1)) @ value).flatten(1, 2)
+
+
+def _continued(tiles: Sequence[Tile]) -> list[list[Tile]]:
+    """Tiles together with those that continue them: all keys of some rows."""
+    groups: list[list[Tile]] = []
+    for tile in tiles:
+        if tile.continues:
+            groups[-1].append(tile)
+        else:
+            groups.append([tile])
+    return groups
+
+
+def _cut(
+    query: Tensor, key: Tensor, value: Tensor, group: list[Tile]
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    places = [(tile.batch, ALL, tile.keys) for tile in group]
+    rows = query[group[0].batch, :, group[0].rows]
+    return rows, [key[place] for place in places], [value[place] for place in places]
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+
+
+def _mask(group: list[Tile], query: Tensor, keys: list[Tensor]) -> Tensor | None:
+    """The mask of a group of tiles, (batch or 1, H or 1, rows or 1, all keys or 1)."""
+    if all(tile.mask is None and not tile.causal for tile in group):
+        return None
+    sizes = [part.shape[2] for part in keys]
+    masks = [_shown(t, query.shape[2], n, query.device) for t, n in zip(group, sizes, strict=True)]
+    mask = masks[0] if len(masks) == 1 else torch.cat(masks, -1)
+    return mask[(None,) * (4 - mask.dim())]
+
+
+def _shown(tile: Tile, rows: int, keys: int, device: torch.device) -> Tensor:
+    """What a tile shows of its rectangle, bool or float, at least (rows, keys)."""
+    if tile.mask is not None and not tile.causal:
+        return tile.mask
+    shown = torch.ones(rows, keys, dtype=torch.bool, device=device)
+    shown = shown.tril() if tile.causal else shown
+    if tile.mask is None:
+        return shown
+    if tile.mask.dtype == torch.bool:
+        return tile.mask & shown
+    return tile.mask.masked_fill(~shown, -math.inf)

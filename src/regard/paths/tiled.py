@@ -1,0 +1,171 @@
+"""Attention within tiles of the map, as a function that can be differentiated again and again."""
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.paths.flash import ALL, Tile, differentiate, run, triangle
+from regard.paths.formula import elsewhere, second_gradients, visible_only
+
+_process = os.getpid()
+
+
+def attend_tiles(
+    query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
+) -> Tensor:
+    """softmax(scale · Q Kᵀ) V within tiles; queries in no tile get zeros.
+
+    A query that sees nothing gets zeros and no gradient. NaN and inf in keys and values that
+    nobody sees, and in queries that see nothing, reach neither the output nor a gradient.
+
+    >>> ones = torch.ones(1, 1, 4, 2)
+    >>> tiles = [Tile(slice(None), slice(0, 2), slice(1, 3)), Tile(slice(None), slice(3, 4), ALL)]
+    >>> attend_tiles(ones, ones, ones, tiles, scale=1.0)[0, 0, :, 0]
+    tensor([1., 1., 0., 1.])
+
+    Args:
+        query: (B, H, M, D)
+        key: (B, G, N, D), where H is a multiple of G (grouped-query attention)
+        value: (B, G, N, E)
+        tiles: with masks broadcastable to (batch, H, rows, keys)
+        scale: of the dot products
+
+    Returns: context, (B, H, M, E)
+    """
+    width, out_width = query.shape[-1], value.shape[-1]
+    if width < out_width:
+        query, key = (F.pad(t, (0, out_width - width)) for t in (query, key))
+    elif width > out_width:
+        value = F.pad(value, (0, width - out_width))
+    if scale <= 0:  # the causal kernel writes -inf before it multiplies
+        query, scale = query * scale, 1.0
+    output = _attend(_rows(query), _rows(key), _rows(value), _tidy(tiles, query, key), scale)
+    return output[..., :out_width] if width > out_width else output
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
+) -> Tensor:
+    if not query.is_cpu or torch.compiler.is_compiling():
+        return elsewhere(query, key, value, tiles, scale)
+    if os.getpid() != _process:
+        _settle_in_child()
+    tracked = query.requires_grad or key.requires_grad or value.requires_grad
+    attend = _Attend.apply if tracked and torch.is_grad_enabled() else _plain
+    output = attend(query, key, value, tiles, scale)
+    masked = [tile for tile in tiles if tile.mask is not None]
+    if masked and not _finite(output[..., 0], _first(output, [tile.rows for tile in masked])):
+        return attend(*visible_only(query, key, value, tiles), tiles, scale)
+    return output
+
+
+def _plain(*args: Any) -> Tensor:
+    return run(*args)[0]
+
+
+class _Attend(torch.autograd.Function):
+    """The kernels, with their own backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        tiles: Sequence[Tile],
+        scale: float,
+    ) -> Tensor:
+        output, lse = run(query, key, value, tiles, scale)
+        ctx.save_for_backward(query, key, value, output, lse)
+        ctx.tiles, ctx.scale = tiles, scale
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        gradients: Any = _Gradients.apply if torch.is_grad_enabled() else _gradients
+        return *gradients(grad, *ctx.saved_tensors, ctx.tiles, ctx.scale), None, None
+
+
+class _Gradients(torch.autograd.Function):
+    """The backward pass as a function, whose derivative is that of the plain formula."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        grad, query, key, value, _, _, ctx.tiles, ctx.scale = args
+        ctx.save_for_backward(grad, query, key, value)
+        return _gradients(*args)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        found = second_gradients(upstream, ctx.saved_tensors, ctx.tiles, ctx.scale)
+        return *found, None, None, None, None
+
+
+def _gradients(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    tiles: Sequence[Tile],
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    found = differentiate(grad, query, key, value, output, lse, tiles, scale)
+    masked = [tile for tile in tiles if tile.mask is not None]
+    if masked:
+        rows = _first(found[0], [tile.rows for tile in masked])
+        keys = _first(found[1], [tile.keys for tile in masked])
+        if not _finite(rows, keys):
+            query, key, value = visible_only(query, key, value, tiles)
+            return differentiate(grad, query, key, value, output, lse, tiles, scale)
+    return found
+
+
+def _first(tensor: Tensor, slices: list[slice]) -> Tensor:
+    """The first row of each slice: what is hidden in a tile spoils all of its rows, if any."""
+    rows = sorted({part.start or 0 for part in slices})
+    return tensor[:, :, rows[0] : rows[0] + 1] if len(rows) == 1 else tensor[:, :, rows]
+
+
+def _finite(*tensors: Tensor) -> bool:
+    return all(math.isfinite(t.detach().sum(dtype=torch.float64)) for t in tensors)
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """The tensor itself if its rows lie in memory as the kernels assume, or a copy."""
+    length, width = tensor.shape[-2:]
+    apart = tensor.stride(-1) != 1 and width > 1
+    overlapping = tensor.stride(-2) < width and length > 1
+    return tensor.contiguous() if apart or overlapping else tensor
+
+
+def _tidy(tiles: Sequence[Tile], query: Tensor, key: Tensor) -> Sequence[Tile]:
+    """Tiles that are not empty; one that covers everything is written with slice(None)."""
+    (batch, heads, length), keys = query.shape[:3], key.shape[2]
+    if not batch * heads * length * keys:
+        return ()
+    if len(tiles) == 1:
+        tile = tiles[0]
+        if (
+            tile.rows in (ALL, slice(0, length))
+            and tile.keys in (ALL, slice(0, keys))
+            and tile.batch in (ALL, slice(0, batch))
+        ):
+            if tile.causal and tile.mask is None and length == keys:
+                return triangle(batch * heads, length)
+            return (Tile(ALL, ALL, ALL, tile.mask, tile.causal),)
+    entries, rows, columns = range(batch), range(length), range(keys)
+    return [t for t in tiles if entries[t.batch] and rows[t.rows] and columns[t.keys]]
+
+
+def _settle_in_child() -> None:
+    """Use one thread in a forked child: OpenMP would wait for threads that only the parent has."""
+    global _process
+    _process = os.getpid()
+    torch.set_num_threads(1)
