@@ -1,0 +1,228 @@
+"""Hard attention: each query chooses one key, and takes its value.
+
+A choice has no gradient of its own. Three estimators make it trainable:
+
+| estimator | the choice in training | its gradient |
+|---|---|---|
+| `straight_through` | the best key | that of softmax(s) |
+| `HardGumbel(τ)` | a sample of softmax(s) | that of softmax((s + g) / τ), the sample's relaxation |
+| `choose` and `reinforce_loss` | a sample of softmax(s) | reward · ∇ log p, unbiased |
+
+In eval mode all of them take the best key; without gradients that costs one gathered value for
+each query.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import Attended, attend
+from regard.core import noise
+from regard.core.blocks import by_rows
+from regard.core.lower import lower
+from regard.core.mask import Mask
+from regard.core.names import find_score
+from regard.core.normalize import hard as straight_through
+from regard.core.normalize import softmax
+from regard.core.request import Request, make_request
+from regard.core.score import General, Score
+from regard.paths.additive import with_kernel
+from regard.paths.blockwise import row_elements
+
+
+class HardGumbel:
+    """A one-hot sample of softmax(s), with the gradient of its relaxation softmax((s + g) / τ).
+
+    The straight-through Gumbel-softmax estimator of Jang et al. 2017, section 2.2.
+
+    Args:
+        temperature: τ, above zero; the lower, the smaller the bias and the larger the variance
+    """
+
+    needs_noise = True
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        if not temperature > 0:
+            raise ValueError(f"temperature must be above 0, got {temperature}")
+        self.temperature = temperature
+
+    def __call__(self, scores: Tensor, mask: Tensor | None, uniform: Tensor) -> Tensor:
+        return straight_through(_perturbed(scores, uniform) / self.temperature, mask)
+
+
+class Choice(NamedTuple):
+    """What was chosen, and how likely that was."""
+
+    output: Tensor  # (..., M, width), the chosen values
+    chosen: Tensor  # (..., M), which keys; −1 where a query may see none
+    log_probability: Tensor  # (..., M), of the choice
+    entropy: Tensor  # (..., M), of the distribution it was drawn from, in nats
+
+
+class HardAttention(nn.Module):
+    """Attend to one key: the output is the value of the best, or of a sampled one.
+
+        s ~ Multinoulli(softmax(score(q, k))),  output = v_s
+
+    Xu et al. 2015, section 4.1.
+
+    >>> layer = HardAttention(5)
+    >>> x = torch.randn(2, 3, 5)
+    >>> output, map = layer(x, torch.randn(2, 7, 5), return_map=True)
+    >>> map.dense().sum(-1).unique()
+    tensor([1.], grad_fn=<Unique2Backward0>)
+    >>> choice = layer.choose(x)
+    >>> choice.output.shape, choice.log_probability.shape
+    (torch.Size([2, 3, 5]), torch.Size([2, 3]))
+
+    Args:
+        dim: width of the queries
+        key_dim: width of the keys, `dim` if None
+        score: a name, a module or a callable; `General(dim, key_dim)` if None
+        estimator: a normalizer (scores, mask) -> one-hot weights for training, such as
+            `straight_through` or `HardGumbel(temperature)`
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        key_dim: int | None = None,
+        score: str | Score | None = None,
+        estimator: Callable[..., Tensor] = straight_through,
+    ) -> None:
+        super().__init__()
+        key_dim = dim if key_dim is None else key_dim
+        if dim < 1 or key_dim < 1:
+            raise ValueError(f"dim and key_dim must be 1 or more, got {dim} and {key_dim}")
+        if not callable(estimator):
+            raise TypeError(
+                "estimator should be a normalizer such as straight_through or HardGumbel(1.0), got "
+                f"{estimator!r}; for REINFORCE call choose() and reinforce_loss()"
+            )
+        if score is not None:
+            find_score(score)  # raises for an unknown name
+        self.dim, self.key_dim = dim, key_dim
+        self.score = General(dim, key_dim) if score is None else score
+        self.estimator = estimator
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        mask: Mask | Tensor | None = None,
+        return_map: bool = False,
+    ) -> Tensor | Attended:
+        """The chosen value of each query; gradients go through the estimator.
+
+        Args:
+            query: (..., M, dim)
+            key: (..., N, key_dim), the query if not given
+            value: (..., N, width), the key if not given
+            mask: a Mask, or bool with True = may attend, (..., M, N)
+            return_map: also return the lazy map (..., M, N), one-hot rows
+
+        Returns: (..., M, width), or `Attended(output, map)`
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        self._check(query, key)
+        normalize = self.estimator if self.training else straight_through
+        return attend(
+            query,
+            key,
+            value,
+            score=self.score,
+            mask=mask,
+            normalize=normalize,
+            return_map=return_map,
+        )
+
+    def choose(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        mask: Mask | Tensor | None = None,
+    ) -> Choice:
+        """A sample, in train mode, or the best key, in eval mode, with its log-probability.
+
+        The choice itself has no gradient: `reinforce_loss` trains it by its log-probability.
+
+        Args: those of `forward`
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        self._check(query, key)
+        score = find_score(self.score)
+        request = make_request(
+            query, key, value, score=score, mask=mask, bias=None, normalize=softmax, dropout=0.0
+        )
+        request = with_kernel(lower(request.cleaned()))
+        leading, N, width = request.leading, request.keys, value.shape[-1]
+        if not N:
+            empty = query.new_zeros(*leading, request.queries)
+            index = torch.full_like(empty, -1, dtype=torch.long)
+            return Choice(query.new_zeros(*empty.shape, width), index, empty, empty)
+        seed = noise.draw_seed(query.device) if self.training else None
+        query = request.query.expand(*leading, *request.query.shape[-2:])
+        with torch.no_grad():
+            index = by_rows(partial(_best, request, seed), query, elements=row_elements(request))
+        likely = by_rows(
+            partial(_likelihood, request), query, index, elements=row_elements(request)
+        )
+        blind = index < 0
+        taken = index.clamp(min=0).expand(*index.shape[:-1], width)
+        output = request.value.expand(*leading, N, width).gather(-2, taken)
+        log_probability, entropy = likely.unbind(-1)
+        return Choice(output.masked_fill(blind, 0.0), index.squeeze(-1), log_probability, entropy)
+
+    def _check(self, query: Tensor, key: Tensor) -> None:
+        for name, x, width in (("query", query, self.dim), ("key", key, self.key_dim)):
+            if x.dim() < 2 or x.shape[-1] != width:
+                raise ValueError(
+                    f"{name} should be (..., length, {width}), got {tuple(x.shape)}; the width of "
+                    "a query is dim, that of a key is key_dim"
+                )
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, key_dim={self.key_dim}"
+
+
+def _best(request: Request, seed: Tensor | None, query: Tensor, rows: slice) -> Tensor:
+    """The best visible key of some rows, −1 if there is none; with a seed, a sample. (..., r, 1)"""
+    scores, mask = request.scores(query, None), request.visible(rows)
+    if seed is not None:
+        size = (request.queries, request.keys)
+        uniform = noise.uniform(seed, request.leading, rows, size).to(scores.dtype)
+        scores = _perturbed(scores, uniform)  # its argmax is a sample of softmax(scores)
+    if mask is None:
+        return scores.argmax(-1, keepdim=True)
+    index = scores.masked_fill(~mask, -math.inf).argmax(-1, keepdim=True)
+    return index.masked_fill(~mask.any(-1, keepdim=True), -1)
+
+
+def _likelihood(request: Request, query: Tensor, index: Tensor, rows: slice) -> Tensor:
+    """The log-probability of a choice and the entropy it was made in, (..., rows, 2)."""
+    scores, mask = request.scores(query, None), request.visible(rows)
+    if mask is not None:
+        blind = ~mask.any(-1, keepdim=True)
+        scores = scores.masked_fill(~(mask | blind), -math.inf)
+    log_weights = scores.log_softmax(-1)
+    log_probability = log_weights.gather(-1, index.clamp(min=0))
+    hidden = log_weights == -math.inf  # 0 · log 0 is 0
+    entropy = -(log_weights.exp() * log_weights.masked_fill(hidden, 0.0)).sum(-1, keepdim=True)
+    found = torch.cat((log_probability, entropy), dim=-1)
+    return found if mask is None else found.masked_fill(blind, 0.0)
+
+
+def _perturbed(scores: Tensor, uniform: Tensor) -> Tensor:
+    """Scores with Gumbel noise g = −log(−log u)."""
+    return scores - (-uniform.log()).log()

@@ -1,0 +1,267 @@
+"""Local attention: each query looks at a window of keys, around its own position or a learned one.
+
+Time and memory are those of the window, not of the sequence, for any score, with dropout, and in
+backward.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import Attended, attend
+from regard.core.lower import freeze
+from regard.core.map import AttentionMap
+from regard.core.mask import Mask
+from regard.core.names import find_score
+from regard.core.normalize import softmax
+from regard.core.request import Request, make_request
+from regard.core.score import General, Score, precise
+from regard.layers.cache import Past, SharedMemory, start
+from regard.layers.heads import computed_map
+from regard.layers.windows import around, in_chunks, interval
+
+
+class PredictedCenter(nn.Module):
+    """Where to look, from the query alone: p = S · sigmoid(v · tanh(W h)). Luong 2015, eq. 9.
+
+    >>> PredictedCenter(5)(torch.zeros(2, 3, 5), torch.tensor([[[8]], [[4]]]))[..., 0].detach()
+    tensor([[4., 4., 4.],
+            [2., 2., 2.]])
+
+    Args:
+        dim: width of the queries
+        hidden: width of the layer between, `dim` if None
+    """
+
+    def __init__(self, dim: int, hidden: int | None = None) -> None:
+        super().__init__()
+        hidden = dim if hidden is None else hidden
+        self.inner = nn.Linear(dim, hidden, bias=False)
+        self.outer = nn.Linear(hidden, 1, bias=False)
+
+    def forward(self, query: Tensor, length: Tensor) -> Tensor:
+        """Positions from 0 to S for queries (..., M, dim) and S (..., M or 1, 1), (..., M, 1)."""
+        share = self.outer(torch.tanh(self.inner(query)))
+        share = share.to(precise(share.dtype)).sigmoid()  # half precision counts to 256 only
+        return length * share
+
+
+class LocalAttention(nn.Module):
+    """Attend to the 2D + 1 keys around a centre p, [p − D, p + D]. Luong et al. 2015, section 3.2.
+
+    Monotonic (local-m), without `center`: query t looks around its own position, p = t, and its
+    weights are the softmax of the scores within the window.
+
+    Predictive (local-p), with a `center`: p is a function of the query, and the weights of the
+    softmax are lowered away from it (eq. 10), so that p learns:
+
+        w(s) = softmax(scores)(s) · exp(−(s − p)² / 2σ²),  σ = D / 2
+
+    The window counts from what the query may see at all: under a mask S is the end of that, the
+    length of a sentence, or the query's own position under `causal()`.
+
+    >>> import regard
+    >>> x = torch.randn(3, 7, 5)
+    >>> LocalAttention(5, window=2)(x, mask=regard.lengths([7, 5, 0])).shape
+    torch.Size([3, 7, 5])
+    >>> predictive = LocalAttention(5, window=2, center=PredictedCenter(5))
+    >>> predictive(x, torch.randn(3, 11, 5), return_map=True).map.shape
+    torch.Size([3, 7, 11])
+
+    Args:
+        dim: width of the queries
+        window: D, how many keys to see on either side of the centre
+        key_dim: width of the keys, `dim` if None
+        score: a name, a module or a callable; `General(dim, key_dim)` if None
+        center: a module (query (B, M, dim), S (B, M, 1)) -> p (B, M, 1), such as
+            `PredictedCenter`; the query's own position if None
+        dropout: of the weights, in train mode
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        window: int,
+        *,
+        key_dim: int | None = None,
+        score: str | Score | None = None,
+        center: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        key_dim = dim if key_dim is None else key_dim
+        if dim < 1 or key_dim < 1:
+            raise ValueError(f"dim and key_dim must be 1 or more, got {dim} and {key_dim}")
+        least = 0 if center is None else 1
+        if window < least:
+            raise ValueError(
+                f"window counts the keys on either side of the centre and must be {least} or "
+                f"more{' for a predicted centre' if least else ''}, got {window}"
+            )
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout is a probability, at least 0 and below 1, got {dropout}")
+        self.dim, self.key_dim, self.window, self.dropout = dim, key_dim, window, dropout
+        if score is not None:
+            find_score(score)  # raises for an unknown name
+        self.score = General(dim, key_dim) if score is None else score
+        self.center = center
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        mask: Mask | Tensor | None = None,
+        offset: int = 0,
+        return_map: bool = False,
+    ) -> Tensor | Attended:
+        """Attend to keys, or to the queries themselves.
+
+        Args:
+            query: (batch, M, dim)
+            key: (batch, N, key_dim), the query if not given
+            value: (batch, N, width), the key if not given
+            mask: a Mask, or bool with True = may attend: (M, N) or (batch, M, N)
+            offset: position of the first query among the keys, 0 as in the paper: p = t
+            return_map: also return the lazy map, (batch, M, N)
+
+        Returns: (batch, M, width), or `Attended(output, map)`
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        self._check(query=query, key=key)
+        request = self._request(query, key, value, mask)
+        if self.center is None:
+            position = torch.arange(offset, offset + request.queries, device=query.device)
+            center = position.unsqueeze(-1)
+            output = in_chunks(request, self.window, offset, self._attend)
+        else:
+            center = self._predicted(request)
+            output = around(request, self.window, center, self._attend, self._fade)
+        return Attended(output, self._map(request, center)) if return_map else output
+
+    # -------------------------------------------------------------- decoding
+
+    def start(
+        self,
+        batch: int,
+        memory: Tensor | None = None,
+        memory_mask: Mask | Tensor | None = None,
+    ) -> Past | SharedMemory:
+        """The state before the first step.
+
+        Args:
+            batch: number of sequences to decode
+            memory: (sentences, N, key_dim), keys and values to attend to instead of the steps so
+                far; `batch` is the number of sentences, or a multiple of it if beams share them
+            memory_mask: which of it is real: a Mask that is the same for all queries, or bool
+                (sentences, N)
+        """
+        if memory is not None:
+            self._check(key=memory)
+        keep = self.window + 1 if self.center is None else None
+        return start(batch, memory, memory_mask, lambda memory: (memory,), keep=keep)
+
+    def step(
+        self, x: Tensor, state: Past | SharedMemory, *, return_map: bool = False
+    ) -> tuple[Tensor | Attended, Past | SharedMemory]:
+        """One position of the pass under `causal()`, or of the pass over the memory.
+
+        Args:
+            x: (batch, 1, dim)
+            state: from `start` or the last step; it stays valid
+
+        Returns: (batch, 1, key_dim) or `Attended(output, map)`, and the new state. The map is
+            over the keys that the state remembers.
+        """
+        self._check(query=x)
+        if x.shape[:2] != (state.batch, 1):
+            raise ValueError(
+                f"the state is of {state.batch} sequences, so x should be ({state.batch}, 1, "
+                f"{self.dim}), got {tuple(x.shape)}"
+            )
+        if isinstance(state, Past):
+            self._check(key=x)
+            state = state.append(x)
+            (key,) = state.tensors
+            request = self._request(x, key, key, None)
+            position = key.shape[1] - 1
+        else:
+            (key,) = state.tensors
+            visible = None if state.visible is None else state.visible[:, 0]
+            request = self._request(state.grouped(x), key, key, visible)
+            position = state.length
+        if self.center is None:
+            center = torch.full((request.queries, 1), position, device=x.device)
+        else:
+            center = self._predicted(request)
+        output = around(request, self.window, center, self._attend, self._fade)
+        map = self._map(request, center) if return_map else None
+        if isinstance(state, SharedMemory):
+            output = state.ungrouped(output)
+            map = None if map is None else computed_map(map, state.ungrouped)
+            state = state.stepped(1)
+        return (output if map is None else Attended(output, map)), state
+
+    # -------------------------------------------------------------- parts
+
+    def _attend(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
+    ) -> Tensor:
+        """Soft attention among the keys of a window."""
+        dropout = self.dropout if self.training else 0.0
+        return attend(query, key, value, score=self.score, mask=mask, dropout=dropout)
+
+    def _request(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
+    ) -> Request:
+        score = find_score(self.score)
+        request = make_request(
+            query, key, value, score=score, mask=mask, bias=None, normalize=softmax, dropout=0.0
+        )
+        if len(request.leading) > 1:
+            raise ValueError(
+                f"local attention has no heads: a mask should be (M, N) or (batch, M, N), got "
+                f"{request.mask} for query {tuple(query.shape)}"
+            )
+        return request.cleaned()
+
+    def _predicted(self, request: Request) -> Tensor:
+        """The centres p that the layer learned, (B, M, 1)."""
+        assert self.center is not None
+        return self.center(request.query, interval(request).high)
+
+    def _fade(self, distance: Tensor) -> Tensor | None:
+        """What is left of a weight at a distance from a learned centre: exp(−d² / 2σ²)."""
+        if self.center is None:
+            return None
+        return torch.exp(-2.0 * (distance / self.window).square())  # σ = D / 2
+
+    def _map(self, request: Request, center: Tensor) -> AttentionMap:
+        held = freeze(request)
+        key = torch.arange(request.keys, device=request.key.device)
+
+        def scores(rows: slice) -> Tensor:
+            return held.scores(held.query[..., rows, :], None)
+
+        def weights(rows: slice) -> Tensor:
+            distance = key - center[..., rows, :]
+            visible, mask = distance.abs() <= self.window, held.visible(rows)
+            found = softmax(scores(rows), visible if mask is None else visible & mask)
+            fade = self._fade(distance)
+            return (found if fade is None else found * fade).to(request.value.dtype)
+
+        return AttentionMap(weights, scores, (*request.leading, request.queries, request.keys))
+
+    def _check(self, **inputs: Tensor) -> None:
+        for name, x in inputs.items():
+            width = self.dim if name == "query" else self.key_dim
+            if x.dim() != 3 or x.shape[-1] != width:
+                raise ValueError(
+                    f"{name} should be (batch, length, {width}), got {tuple(x.shape)}; the width "
+                    "of a query is dim, that of a key is key_dim"
+                )
+
+    def extra_repr(self) -> str:
+        score = f", score={self.score!r}" if isinstance(self.score, str) else ""
+        return f"{self.dim}, window={self.window}{score}, dropout={self.dropout}"

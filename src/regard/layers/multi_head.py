@@ -1,0 +1,370 @@
+"""Multi-head attention: several small attentions side by side, on projections of their own."""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+from regard.attention import Attended, attend
+from regard.core.map import AttentionMap
+from regard.core.mask import Mask, as_mask, causal
+from regard.core.names import find_score
+from regard.core.score import Score
+from regard.layers.cache import Past, SharedMemory, start
+from regard.layers.from_torch import multi_head_from_torch
+from regard.layers.heads import (
+    GroupedMask,
+    computed_map,
+    mask_over_heads,
+    split_heads,
+    ungrouped_map,
+    without_hidden,
+)
+from regard.layers.per_head import per_head
+from regard.layers.position import ALiBi, Position, Rotary
+
+MultiHeadState = Past | SharedMemory
+
+
+class MultiHeadAttention(nn.Module):
+    """Attend with several heads, each on its own projection of the inputs.
+
+        head_h = attend(Q W_Q,h, K W_K,h, V W_V,h),  output = [head_1 ; … ; head_H] W_O
+
+    Vaswani et al. 2017, section 3.2.2. With fewer `kv_heads` than heads, groups of heads share
+    keys and values: Ainslie et al. 2023. The projections are adaptive weights: they let inputs of
+    different widths meet, and let likeness lower a weight, which raw likeness cannot.
+
+    Without positions the layer knows no order: permute its inputs and its outputs are permuted.
+
+    >>> import torch, regard
+    >>> layer = MultiHeadAttention(12, heads=4, kv_heads=2)
+    >>> x = torch.randn(3, 7, 12)
+    >>> output, map = layer(x, mask=regard.lengths([7, 5, 0]), return_map=True)
+    >>> output.shape, map.shape
+    (torch.Size([3, 7, 12]), torch.Size([3, 4, 7, 7]))
+    >>> y, state = layer.step(x[:, :1], layer.start(batch=3))
+    >>> torch.allclose(y, layer(x, mask=regard.causal())[:, :1], atol=1e-6)
+    True
+
+    Args:
+        dim: width of the queries, and of all heads together
+        heads: number of heads, a divisor of `dim`
+        kv_heads: number of heads that keys and values have, a divisor of `heads`; all if None
+        key_dim: width of the keys, `dim` if None
+        value_dim: width of the values, `key_dim` if None
+        out_dim: width of the output, `dim` if None
+        output_projection: False leaves out W_O: the output is the heads side by side
+        score: a name, a module or callable on the width of a head, shared by all heads, or a
+            sequence of them, one for each head
+        position: an object with the hooks of `Position`: its `forward` is applied to queries and
+            keys at the border (and to values that are the keys), `rotate` to those of each head,
+            `bias` is added to the scores
+        dropout: of the weights, in train mode
+        bias: whether the projections have one
+        qk_norm: makes, from the width of a head, a module that normalizes queries, and another
+            for keys, such as `nn.RMSNorm`. Henry et al. 2020
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        out_dim: int | None = None,
+        output_projection: bool = True,
+        score: str | Score | Sequence[str | Score] = "scaled_dot",
+        position: Position | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+        qk_norm: Callable[[int], nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        kv_heads = heads if kv_heads is None else kv_heads
+        key_dim = dim if key_dim is None else key_dim
+        value_dim = key_dim if value_dim is None else value_dim
+        sizes = {"dim": dim, "heads": heads, "kv_heads": kv_heads, "key_dim": key_dim}
+        _check_sizes(**sizes, value_dim=value_dim, out_dim=dim if out_dim is None else out_dim)
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout is a probability, at least 0 and below 1, got {dropout}")
+        if not output_projection and out_dim not in (None, dim):
+            raise ValueError(
+                f"without an output projection the output is as wide as all heads together, "
+                f"{dim}; leave out out_dim={out_dim} or output_projection=False"
+            )
+        self.dim, self.heads, self.kv_heads, self.dropout = dim, heads, kv_heads, dropout
+        width = dim // heads
+        self.query_projection = nn.Linear(dim, dim, bias=bias)
+        self.key_projection = nn.Linear(key_dim, kv_heads * width, bias=bias)
+        self.value_projection = nn.Linear(value_dim, kv_heads * width, bias=bias)
+        self.output_projection = (
+            nn.Linear(dim, dim if out_dim is None else out_dim, bias=bias)
+            if output_projection
+            else nn.Identity()
+        )
+        self.query_norm = nn.Identity() if qk_norm is None else qk_norm(width)
+        self.key_norm = nn.Identity() if qk_norm is None else qk_norm(width)
+        self.position = _checked_position(position, heads, dim // heads)
+        self.score: str | Score
+        if isinstance(score, Sequence | nn.ModuleList) and not isinstance(score, str):
+            self.score = per_head(score, heads)
+        else:
+            find_score(score)  # raises for an unknown name
+            self.score = score
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Projections of Glorot & Bengio 2010, without bias."""
+        for part in self.children():
+            if isinstance(part, nn.Linear):
+                nn.init.xavier_uniform_(part.weight)
+                if part.bias is not None:
+                    nn.init.zeros_(part.bias)
+
+    @classmethod
+    def from_torch(cls, layer: nn.MultiheadAttention) -> "MultiHeadAttention":
+        """A layer with a copy of torch's weights, which gives the same numbers, batch first.
+
+        Masks are inverted: see `regard.from_torch_mha`.
+        """
+        arguments, weights = multi_head_from_torch(layer)
+        new = cls(**arguments).to(layer.out_proj.weight)
+        new.load_state_dict(weights)
+        return new.train(layer.training)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Tensor | None = None,
+        offset: int | None = None,
+        return_map: bool = False,
+    ) -> Tensor | Attended:
+        """Attend to keys, or to the queries themselves.
+
+        Args:
+            query: (batch, M, dim)
+            key: (batch, N, key_dim), the query if not given
+            value: (batch, N, value_dim), the key if not given
+            mask: a Mask, or bool with True = may attend: (M, N), (batch, M, N) or
+                (batch, heads, M, N)
+            bias: float, added to the scores, in the shapes of a mask
+            offset: position of the first query among the keys; N − M if not given, as for masks
+            return_map: also return the lazy map, (batch, heads, M, N)
+
+        Returns: (batch, M, out_dim), or `Attended(output, map)`
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        self._check(query=query, key=key, value=value)
+        mask = None if mask is None else mask_over_heads(mask)
+        shared = value is key
+        query, key, value = without_hidden(query, key, value, mask)
+        M, N = query.shape[1], key.shape[1]
+        offset = N - M if offset is None else offset
+        key = self.position(key, 0)
+        q = self._queries(self.position(query, offset), offset)
+        k, v = self._keys(key, 0), self._values(key if shared else value)
+        if bias is not None and bias.dim() == 3:
+            bias = bias.unsqueeze(1)  # (batch, 1, M, N)
+        total = _sum(self._position_bias(q, N, offset), bias)
+        context, map = self._attend(q, k, v, mask, total, return_map)
+        output = self._join(context)
+        return output if map is None else Attended(output, map)
+
+    # -------------------------------------------------------------- decoding
+
+    def start(
+        self,
+        batch: int,
+        memory: Tensor | None = None,
+        memory_mask: Mask | Tensor | None = None,
+    ) -> MultiHeadState:
+        """The state before the first step.
+
+        Args:
+            batch: number of sequences to decode
+            memory: (sentences, N, key_dim), to attend to that instead of to the steps so far;
+                `batch` is the number of sentences, or a multiple of it if beams share them
+            memory_mask: which of it is real: a Mask that is the same for all queries, or bool
+                (sentences, N)
+
+        Returns: a state with `reorder(index)`, which picks beams
+        """
+        if memory is not None:
+            self._check(key=memory, value=memory)
+        return start(batch, memory, memory_mask, self._held, heads=self.heads)
+
+    def step(
+        self, x: Tensor, state: MultiHeadState, *, return_map: bool = False
+    ) -> tuple[Tensor | Attended, MultiHeadState]:
+        """One position of the pass under `causal()`, or of the pass over the memory.
+
+        Positions of a memory and of the steps both count from 0: the full pass over a memory is
+        `forward(x, memory, mask=memory_mask, offset=0)`.
+
+        Args:
+            x: (batch, 1, dim); several positions at once, such as a prompt, may come too
+            state: from `start` or the last step; it stays valid
+
+        Returns: (batch, 1, out_dim) or `Attended(output, map)`, and the new state
+        """
+        self._check(query=x)
+        if len(x) != state.batch:
+            raise ValueError(f"the state is of {state.batch} sequences, got x {tuple(x.shape)}")
+        offset, steps = state.length, x.shape[1]
+        placed = self.position(x, offset)
+        q = self._queries(placed, offset)
+        if isinstance(state, Past):
+            self._check(key=x, value=x)
+            state = state.append(self._keys(placed, offset), self._values(placed))
+            k, v = state.tensors
+            mask = causal() if steps > 1 else None
+            bias = self._position_bias(q, k.shape[2], offset)
+            context, map = self._attend(q, k, v, mask, bias, return_map)
+            map = None if map is None else computed_map(map)
+        else:
+            k, v = state.tensors
+            mask = None if state.visible is None else as_mask(state.visible)
+            bias = self._position_bias(q, k.shape[2], offset)
+            if bias is not None:
+                bias = bias.repeat(1, state.beams, 1)  # the beams of a sentence are its queries
+            context, map = self._attend(state.grouped(q), k, v, mask, bias, return_map)
+            context = state.ungrouped(context)
+            map = None if map is None else computed_map(map, state.ungrouped)
+            state = state.stepped(steps)
+        output = self._join(context)
+        return (output if map is None else Attended(output, map)), state
+
+    # -------------------------------------------------------------- heads
+
+    def _held(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of a memory (sentences, N, key_dim)."""
+        memory = self.position(memory, 0)
+        return self._keys(memory, 0), self._values(memory)
+
+    def _queries(self, x: Tensor, offset: int) -> Tensor:
+        """(batch, M, dim) to (batch, heads, M, width)."""
+        q = self.query_norm(_split(self.query_projection(x), self.heads))
+        return self.position.rotate(q, offset)
+
+    def _keys(self, x: Tensor, offset: int) -> Tensor:
+        """(batch, N, key_dim) to (batch, kv_heads, N, width)."""
+        k = self.key_norm(_split(self.key_projection(x), self.kv_heads))
+        return self.position.rotate(k, offset)
+
+    def _values(self, x: Tensor) -> Tensor:
+        """(batch, N, value_dim) to (batch, kv_heads, N, width)."""
+        return _split(self.value_projection(x), self.kv_heads)
+
+    def _position_bias(self, q: Tensor, N: int, offset: int) -> Tensor | None:
+        """What positions add to the scores, (heads, M, N), or None."""
+        return self.position.bias(q.shape[2], N, offset, device=q.device, dtype=q.dtype)
+
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask | None,
+        bias: Tensor | None,
+        return_map: bool,
+    ) -> tuple[Tensor, AttentionMap | None]:
+        """Context (batch, heads, M, width) and map (batch, heads, M, N) of all heads.
+
+        Args:
+            q: (batch, heads, M, width)
+            k, v: (batch, kv_heads, N, width)
+            mask: over (batch, heads)
+            bias: (M, N), (heads, M, N) or (batch, heads or 1, M, N)
+        """
+        groups = (self.kv_heads, self.heads // self.kv_heads)
+        grouped = groups[1] > 1
+        if grouped:
+            q, k, v = q.unflatten(1, groups), k.unsqueeze(2), v.unsqueeze(2)
+            mask = GroupedMask(mask, groups) if mask is not None and mask.leading > 1 else mask
+            bias = None if bias is None else split_heads(bias, groups, 2)
+        attended = attend(
+            q,
+            k,
+            v,
+            score=self.score,
+            mask=mask,
+            bias=bias,
+            dropout=self.dropout if self.training else 0.0,
+            return_map=return_map,
+        )
+        if not isinstance(attended, Attended):
+            return (attended.flatten(1, 2) if grouped else attended), None
+        context, map = attended
+        return (context.flatten(1, 2), ungrouped_map(map)) if grouped else (context, map)
+
+    def _join(self, context: Tensor) -> Tensor:
+        """(batch, heads, M, width) to (batch, M, out_dim)."""
+        return self.output_projection(context.transpose(1, 2).flatten(-2))
+
+    def _check(self, **inputs: Tensor) -> None:
+        for name, x in inputs.items():
+            width = getattr(self, f"{name}_projection").in_features
+            if x.dim() != 3 or x.shape[-1] != width:
+                raise ValueError(
+                    f"{name} should be (batch, length, {width}), got {tuple(x.shape)}; the width "
+                    "of a query is dim, those of key and value are key_dim and value_dim, and a "
+                    "single sequence is x[None]"
+                )
+
+    def extra_repr(self) -> str:
+        groups = "" if self.kv_heads == self.heads else f", kv_heads={self.kv_heads}"
+        score = f", score={self.score!r}" if isinstance(self.score, str) else ""
+        return f"{self.dim}, heads={self.heads}{groups}{score}, dropout={self.dropout}"
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    """(batch, length, heads · width) to (batch, heads, length, width)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
+
+
+def _checked_position(position: Position | None, heads: int, width: int) -> Position:
+    if position is None:
+        return Position()
+    if not callable(position) or not hasattr(position, "rotate") or not hasattr(position, "bias"):
+        raise TypeError(
+            f"position should have forward, rotate and bias, got {type(position).__name__}; "
+            "derive it from regard.layers.Position and override the hook it needs"
+        )
+    if isinstance(position, ALiBi) and position.heads != heads:
+        raise ValueError(f"ALiBi({position.heads}) does not fit {heads} heads; use ALiBi({heads})")
+    if isinstance(position, Rotary) and position.dim != width:
+        raise ValueError(
+            f"Rotary({position.dim}) does not fit heads of width {width}; use Rotary({width}), "
+            "with another dim or number of heads if that is odd"
+        )
+    return position
+
+
+def _check_sizes(dim: int, heads: int, kv_heads: int, **others: int) -> None:
+    for name, size in {"dim": dim, "heads": heads, "kv_heads": kv_heads, **others}.items():
+        if size < 1:
+            raise ValueError(f"{name} must be 1 or more, got {size}")
+    if dim % heads:
+        low = dim - dim % heads
+        raise ValueError(
+            f"dim must be a multiple of heads, got dim={dim} and heads={heads}; "
+            f"try dim={low or heads} or dim={low + heads}"
+        )
+    if heads % kv_heads:
+        raise ValueError(
+            f"heads must be a multiple of kv_heads, got heads={heads} and kv_heads={kv_heads}; "
+            f"kv_heads may be {', '.join(str(n) for n in range(1, heads + 1) if heads % n == 0)}"
+        )
