@@ -69,7 +69,7 @@ def test_it_is_the_equation_of_the_paper(bias):
     torch.testing.assert_close(map.dense().sum(-1), torch.ones(B, H, M, dtype=torch.float64))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.data())
 def test_any_lengths_agree_with_one_sequence_at_a_time(data):
     counts = data.draw(st.lists(st.integers(0, N), min_size=2, max_size=3))
@@ -233,15 +233,15 @@ def test_no_key_at_all_gives_the_bias_of_the_output():
 @pytest.mark.parametrize("causal", [False, True])
 def test_sequences_of_a_batch_do_not_influence_each_other(causal):
     torch.manual_seed(2)
-    layer, x = EfficientAttention(24, 3), torch.randn(3, 131, 24)
-    mask = regard.lengths([131, 67, 11])
+    layer, x = EfficientAttention(24, 3), torch.randn(3, 67, 24)
+    mask = regard.lengths([67, 31, 11])
     mask = mask & regard.causal() if causal else mask
     before = layer(x, mask=mask)
-    x[1] = torch.randn(131, 24)
+    x[1] = torch.randn(67, 24)
     after = layer(x, mask=mask)
     assert after[[0, 2]].equal(before[[0, 2]])
     assert not after[1].equal(before[1])
-    for wild in (100 * torch.randn(131, 24), torch.full((131, 24), torch.nan)):
+    for wild in (100 * torch.randn(67, 24), torch.full((67, 24), torch.nan)):
         x[1] = wild  # may change how the others are cut into pieces, but not what they are
         torch.testing.assert_close(layer(x, mask=mask)[[0, 2]], before[[0, 2]])
 
