@@ -37,9 +37,8 @@ format: $(INSTALLED) ## put the source in order
 demo: $(INSTALLED) ## a tour of attend() in the terminal
 	@$(BIN)/regard demo
 
-bench: $(INSTALLED) ## every benchmark, one after the other
-	@set -e; for file in $$(grep -l __main__ benchmarks/*.py); do \
-		name=$$(basename $$file .py); echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
+bench: $(INSTALLED) ## attention beside its peers, in one run
+	@$(BIN)/regard bench attention
 
 clean: ## remove .venv and everything else that was made here
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -12,6 +12,7 @@ from regard import __version__
 from regard.cli.bench import bench
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
+from regard.cli.gallery import gallery
 
 app = typer.Typer(
     name="regard",
@@ -45,6 +46,7 @@ def regard(
 
 app.command()(demo)
 app.command()(doctor)
+app.command()(gallery)
 app.add_typer(bench, name="bench")
 
 

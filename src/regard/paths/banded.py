@@ -19,6 +19,9 @@ from regard.paths.tiles import attend_tiles, plan_tiles
 WORTH = 0.8
 """The share of cells within reach below which skipping the others pays."""
 
+LEAST = 2**27
+"""Multiplications to be saved before planning which blocks to skip pays: about a millisecond."""
+
 
 def refuses(request: Request) -> str | None:
     """Why this request cannot run in bands, or None."""
@@ -41,7 +44,12 @@ def pays(request: Request) -> bool:
         return False  # which blocks to skip depends on numbers, which a compiler does not know
     if isinstance(mask, Window) and mask.square_causal(request.queries, request.keys):
         return False  # torch's own is_causal skips the upper triangle
-    return visible_cells(request) < WORTH * request.cells
+    most = request.cells * (request.query.shape[-1] + request.value.shape[-1])
+    if most < LEAST:
+        return False  # not even worth counting
+    visible = visible_cells(request)
+    saved = most - visible * most // request.cells
+    return visible < WORTH * request.cells and saved > LEAST
 
 
 def visible_cells(request: Request) -> int:
@@ -69,7 +77,8 @@ def banded(request: Request) -> Tensor:
         block = fold.fold_mask(mask.block(rows, keys, grid))
         return block if block.shape[0] == 1 else block[batch]
 
-    tiles = plan_tiles(*reach, tile_mask, request.queries, request.keys)
+    full = torch.as_tensor(reach.full)
+    tiles = plan_tiles(reach.low, reach.high, full, tile_mask, request.queries, request.keys)
     if any(tile.mask is not None for tile in tiles) or request.key is not raw.key:
         request = lower(raw.cleaned())  # a hidden key may share a block with a visible one
     output = attend_tiles(

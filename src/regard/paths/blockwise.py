@@ -6,15 +6,11 @@ O(block · N) numbers instead of M · N.
 
 from torch import Tensor
 
-from regard.core import blocks
 from regard.core.blocks import by_rows
 from regard.core.lower import DotScore, lower
 from regard.core.request import Request
 from regard.paths.additive import KernelScore, with_kernel
 from regard.paths.reference import context
-
-OPAQUE = 4
-"""A score nobody can look into may hold rows × N × D: it gets a larger block with fewer rows."""
 
 
 def blockwise(request: Request) -> Tensor:
@@ -26,13 +22,13 @@ def blockwise(request: Request) -> Tensor:
         weights = request.dropped(request.weights(scores, rows), rows)
         return context(weights, request.value)
 
-    return by_rows(block, request.query, request.bias, **row_elements(request))
+    return by_rows(block, request.query, request.bias, elements=row_elements(request))
 
 
-def row_elements(request: Request) -> dict[str, int]:
-    """What one row of a lowered request needs, and what a block of them may need."""
+def row_elements(request: Request) -> int:
+    """How many numbers one row of a lowered request needs while it is worked on."""
     elements = request.leading.numel() * request.keys
     if isinstance(request.score, DotScore | KernelScore):
-        return {"elements": elements}
-    width = max(request.query.shape[-1], 1)
-    return {"elements": elements * width, "budget": OPAQUE * blocks.BLOCK_ELEMENTS}
+        return elements
+    # nobody can look into this score: it may well hold rows × N × D while it works
+    return elements * max(request.query.shape[-1], 1)

@@ -48,7 +48,7 @@ def gather(request: Request) -> Tensor:
 
     if keys == 0:
         return value.new_zeros(*leading, request.queries, value.shape[-1])
-    return by_rows(block, request.query, request.bias, **row_elements(request))
+    return by_rows(block, request.query, request.bias, elements=row_elements(request))
 
 
 def _may_need_gradient(request: Request) -> bool:

@@ -1,0 +1,165 @@
+"""`regard bench attention`: every case beside its peers, one table, one JSON file, one chart.
+
+python -m benchmarks.attention --quick
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from benchmarks.attention_cases import CASES, SCALING, Case, efficient, exponent
+from benchmarks.contest import (
+    Contest,
+    Row,
+    as_job,
+    extra_memory,
+    extra_memory_of,
+    largest_error,
+    race,
+)
+
+OURS = "regard"
+
+
+def run_case(case: Case, *, rounds: int, memory: bool) -> list[Row]:
+    """Check that everybody gives the same answer, then measure all in turns."""
+    contest = case.make()
+    size = extra_memory_of(case.name, OURS) if memory else None
+    if case.only_memory:
+        return [Row(case.name, OURS, "(alone)", None, None, None, size, None, None)]
+    names, jobs, errors = _runnable(contest, case)
+    seconds, *others = race(jobs, rounds=rounds)
+    rows = []
+    for name, other in zip(names, others, strict=True):
+        theirs = extra_memory_of(case.name, name) if memory else None
+        ratio = other / seconds
+        error = errors[name]
+        rows.append(Row(case.name, OURS, name, seconds, other, ratio, size, theirs, error))
+    return rows
+
+
+def _runnable(contest: Contest, case: Case) -> tuple[list[str], list, dict[str, float | None]]:
+    """The peers that run here and agree with us; a peer that cannot run is named on stderr."""
+    ours = as_job(contest.ours, contest.leaves, backward=case.backward)
+    answer = ours()
+    names: list[str] = []
+    jobs = [ours]
+    errors: dict[str, float | None] = {}
+    for name, peer in (contest.peers | contest.others).items():
+        job = as_job(peer, contest.leaves, backward=case.backward)
+        try:
+            found = job()
+        except Exception as problem:  # a peer may not support this machine: say so, go on
+            print(f"{case.name}: {name} cannot run here: {_first_line(problem)}", file=sys.stderr)
+            continue
+        errors[name] = largest_error(answer, found) if name in contest.peers else None
+        if errors[name] is not None and not errors[name] <= contest.tolerance:  # type: ignore
+            raise SystemExit(f"{case.name}: {name} differs from regard by {errors[name]:.2g}")
+        names.append(name)
+        jobs.append(job)
+    return names, jobs, errors
+
+
+def scaling(*, rounds: int, longest: int) -> tuple[list[int], list[float], float]:
+    """Seconds of efficient attention by length, and the exponent."""
+    lengths = [length for length in SCALING if length <= longest]
+    seconds = []
+    for length in lengths:
+        contest = efficient(length)
+        seconds += race([as_job(contest.ours, (), backward=False)], rounds=rounds)
+    return lengths, seconds, exponent(lengths, seconds)
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as Markdown."""
+    lines = [
+        "| case | against | ours | peer | ratio | extra memory | peer's | error |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        ratio = "" if row.ratio is None else f"**{row.ratio:.3g}×**"
+        error = "" if row.max_error is None else f"{row.max_error:.0e}"
+        cells = [
+            row.case,
+            row.peer,
+            _milliseconds(row.seconds),
+            _milliseconds(row.peer_seconds),
+            ratio,
+            _megabytes(row.bytes),
+            _megabytes(row.peer_bytes),
+            error,
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main(
+    *, quick: bool, json_file: Path | None, chart_file: Path | None, only: str, memory: bool
+) -> None:
+    """Run the cases whose name contains `only` and print the table."""
+    rounds = 3 if quick else 7
+    rows: list[Row] = []
+    cases = [case for case in CASES if (case.quick or not quick) and only in case.name]
+    for number, case in enumerate(cases, 1):
+        print(f"[{number}/{len(cases)}] {case.name}", file=sys.stderr, flush=True)
+        rows += run_case(case, rounds=rounds, memory=memory)
+    print(
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}, best of {rounds} rounds\n"
+    )
+    print(table(rows))
+    if not only:
+        lengths, _, slope = scaling(rounds=rounds, longest=2**14 if quick else 2**16)
+        print(
+            f"\nefficient attention, L = {lengths[0]} to {lengths[-1]}: time grows as L^{slope:.2f}"
+        )
+    if json_file is not None:
+        json_file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    if chart_file is not None:
+        from benchmarks.chart import draw
+
+        draw(chart_file, longest=2**13 if quick else 2**16)
+
+
+def _memory_of(name: str, who: str) -> int:
+    (case,) = [case for case in CASES if case.name == name]
+    contest = case.make()
+    job = contest.ours if who == OURS else (contest.peers | contest.others)[who]
+    return extra_memory(as_job(job, contest.leaves, backward=case.backward))
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1000 * seconds:.3g} ms"
+
+
+def _megabytes(size: int | None) -> str:
+    return "" if size is None else f"{size / 1e6:.3g} MB"
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0][:200]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small cases, fewer rounds")
+    parser.add_argument("--json", type=Path, help="write the rows here")
+    parser.add_argument("--chart", type=Path, help="draw time and memory against length here (PNG)")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--no-memory", action="store_true", help="do not measure memory")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    parser.add_argument("--who", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory_of:
+        print(_memory_of(options.memory_of, options.who))
+    else:
+        main(
+            quick=options.quick,
+            json_file=options.json,
+            chart_file=options.chart,
+            only=options.only,
+            memory=not options.no_memory,
+        )

@@ -1,0 +1,272 @@
+"""The cases of `regard bench attention`: each makes its tensors and says who computes them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import regard
+from benchmarks.contest import Contest, Job
+
+
+@dataclass(frozen=True)
+class Case:
+    """A contest with a name and what to measure; `quick` ones take a second or two."""
+
+    name: str
+    make: Callable[[], Contest]
+    backward: bool
+    quick: bool = True
+    only_memory: bool = False
+
+
+def tensors(*shapes: tuple[int, ...]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
+
+
+def compiled(job: Callable[..., Tensor], *args: Tensor) -> Job:
+    """A job through torch.compile, which needs a C++ compiler."""
+    fast = torch.compile(job)
+    return lambda: fast(*args)
+
+
+# ------------------------------------------------------------------ additive and feature-wise
+
+
+def additive(batch: int, length: int, hidden: int, *, peers: bool = True) -> Contest:
+    q, k, v = tensors(*[(batch, length, hidden)] * 3)
+    score = regard.Additive(hidden, hidden, hidden)
+
+    def textbook(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        projected_q, projected_k = q @ score.query_weight.T, k @ score.key_weight.T
+        hidden = torch.tanh(projected_q.unsqueeze(2) + projected_k.unsqueeze(1))  # (B, M, N, H)
+        return torch.softmax(hidden @ score.vector, dim=-1) @ v
+
+    others = {"textbook": lambda: textbook(q, k, v), "torch.compile": compiled(textbook, q, k, v)}
+    return Contest(
+        ours=lambda: regard.attend(q, k, v, score=score),
+        peers=others if peers else {},
+        leaves=[q, k, v, *score.parameters()],
+        tolerance=1e-3,
+    )
+
+
+def decoding(batch: int, length: int, hidden: int) -> Contest:
+    """One query against keys that were projected before."""
+    q, k, v = tensors((batch, 1, hidden), (batch, length, hidden), (batch, length, hidden))
+    score = regard.Additive(hidden, hidden, hidden)
+    keys = score.project(k).detach()
+
+    def textbook() -> Tensor:
+        hidden = torch.tanh((q @ score.query_weight.T).unsqueeze(2) + keys.unsqueeze(1))
+        return torch.softmax(hidden @ score.vector, dim=-1) @ v
+
+    return Contest(
+        ours=lambda: regard.attend(q, keys, v, score=score.projected()),
+        peers={"textbook": textbook},
+    )
+
+
+def featurewise(batch: int, length: int, width: int) -> Contest:
+    q, k, v = tensors(*[(batch, length, width)] * 3)
+
+    def textbook() -> Tensor:
+        weights = torch.softmax(torch.tanh(q.unsqueeze(2) + k.unsqueeze(1)), dim=2)
+        return (weights * v.unsqueeze(1)).sum(2)
+
+    return Contest(
+        ours=lambda: regard.attend_features(q, k, v), peers={"textbook": textbook}, leaves=[q, k, v]
+    )
+
+
+# ------------------------------------------------------------------ masks
+
+
+def window(length: int, size: int, *, flex: bool) -> Contest:
+    q, k, v = tensors(*[(1, 8, length, 64)] * 3)
+    mask = regard.window(size, size)
+    dense = mask.dense(length, length)
+    peers: dict[str, Job] = {
+        "SDPA + dense mask": lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=dense)
+    }
+    if flex:
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        def near(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return (i - j).abs() <= size
+
+        blocks = create_block_mask(near, None, None, length, length, device="cpu")
+        fast = torch.compile(flex_attention)
+        peers["compiled flex_attention"] = lambda: fast(q, k, v, block_mask=blocks)
+    return Contest(ours=lambda: regard.attend(q, k, v, mask=mask), peers=peers, leaves=[q, k, v])
+
+
+def causal(batch: int, length: int) -> Contest:
+    q, k, v = tensors(*[(batch, 8, length, 64)] * 3)
+    peers: dict[str, Job] = {
+        "SDPA is_causal": lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    }
+    if length == 1024:
+        peers |= _x_transformers(q, k, v)
+    return Contest(
+        ours=lambda: regard.attend(q, k, v, mask=regard.causal()), peers=peers, leaves=[q, k, v]
+    )
+
+
+def _x_transformers(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Job]:
+    try:
+        from x_transformers.attend import Attend
+    except ImportError:
+        return {}
+    attend = Attend(causal=True, flash=True)
+    return {"x-transformers": lambda: attend(q, k, v)[0]}
+
+
+def padded(batch: int, length: int) -> Contest:
+    q, k, v = tensors(*[(batch, 8, length, 64)] * 3)
+    sizes = torch.randint(1, length + 1, (batch,), generator=torch.Generator().manual_seed(3))
+    mask = (torch.arange(length) < sizes[:, None])[:, None, None, :]
+    return Contest(
+        ours=lambda: regard.attend(q, k, v, mask=regard.lengths(sizes)),
+        peers={
+            "SDPA + padding mask": lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        },
+        leaves=[q, k, v],
+    )
+
+
+# ------------------------------------------------------------------ dot products in disguise
+
+
+def disguised(name: str) -> Contest:
+    """Against the bare SDPA call on queries and keys that are already in dot form."""
+    q, k, v = tensors(*[(1, 8, 1024, 64)] * 3)
+    score = {
+        "general": lambda: regard.General(64, 64),
+        "biased general": lambda: regard.BiasedGeneral(64, 64),
+        "cosine": lambda: regard.Cosine(5.0),
+    }[name]()
+    query, key, _ = score.as_dot(q, k)
+    query, key = query.detach(), key.detach()
+    return Contest(
+        ours=lambda: regard.attend(q, k, v, score=score),
+        peers={"SDPA alone": lambda: F.scaled_dot_product_attention(query, key, v, scale=1.0)},
+        leaves=[v],
+    )
+
+
+def small() -> Contest:
+    q, k, v = tensors(*[(8, 8, 32, 64)] * 3)
+    return Contest(
+        ours=lambda: regard.attend(q, k, v),
+        peers={"SDPA alone": lambda: F.scaled_dot_product_attention(q, k, v)},
+        leaves=[q, k, v],
+    )
+
+
+# ------------------------------------------------------------------ linear, hard, one's own
+
+
+def efficient(length: int) -> Contest:
+    q, k, v = tensors(*[(1, 8, length, 64)] * 3)
+
+    def textbook() -> Tensor:
+        return torch.softmax(q, -1) @ (torch.softmax(k, -2).transpose(-1, -2) @ v)
+
+    return Contest(
+        ours=lambda: regard.attend_linear(q, k, v),
+        peers={"textbook efficient": textbook},
+        others={"SDPA (softmax)": lambda: F.scaled_dot_product_attention(q, k, v)},
+        leaves=[q, k, v],
+    )
+
+
+def hard(length: int) -> Contest:
+    q, k, v = tensors(*[(1, 8, length, 64)] * 3)
+
+    def textbook() -> Tensor:
+        best = (q @ k.transpose(-1, -2)).argmax(-1)
+        return F.one_hot(best, length).to(v.dtype) @ v
+
+    return Contest(
+        ours=lambda: regard.attend(q, k, v, score="dot", normalize="hard"),
+        peers={"textbook": textbook},
+    )
+
+
+def own_callable(length: int) -> Contest:
+    q, k, v = tensors(*[(1, 8, length, 64)] * 3)
+
+    def negative_distance(query: Tensor, key: Tensor) -> Tensor:
+        return -torch.cdist(query, key)
+
+    return Contest(
+        ours=lambda: regard.attend(q, k, v, score=negative_distance),
+        peers={"textbook": lambda: torch.softmax(negative_distance(q, k), -1) @ v},
+        leaves=[q, k, v],
+    )
+
+
+def both(name: str, make: Callable[[], Contest], **more: bool) -> list[Case]:
+    """A case forward, and forward + backward."""
+    return [
+        Case(f"{name}, forward", make, backward=False, **more),
+        Case(f"{name}, forward + backward", make, backward=True, **more),
+    ]
+
+
+CASES: list[Case] = [
+    *both("additive (8,256,256,128)", lambda: additive(8, 256, 128)),
+    *both("additive (32,50,50,256)", lambda: additive(32, 50, 256)),
+    Case("additive step (1,1,50,256)", lambda: decoding(1, 50, 256), backward=False),
+    Case("additive step (32,1,50,256)", lambda: decoding(32, 50, 256), backward=False),
+    Case(
+        "additive (1,8192,8192,64), forward + backward",
+        lambda: additive(1, 8192, 64, peers=False),
+        backward=True,
+        quick=False,
+        only_memory=True,
+    ),
+    *both("feature-wise (8,256,256,128)", lambda: featurewise(8, 256, 128)),
+    Case("window ±128, L=8192, forward", lambda: window(8192, 128, flex=True), False, quick=False),
+    Case(
+        "window ±128, L=8192, forward + backward",
+        lambda: window(8192, 128, flex=False),
+        True,
+        quick=False,
+    ),
+    Case("window ±128, L=2048, forward", lambda: window(2048, 128, flex=False), False),
+    *both("causal (8,8,256,64)", lambda: causal(8, 256)),
+    *both("causal (1,8,1024,64)", lambda: causal(1, 1024)),
+    *both("causal (1,8,4096,64)", lambda: causal(1, 4096), quick=False),
+    *both("causal (1,8,8192,64)", lambda: causal(1, 8192), quick=False),
+    *both("padded (64,8,256,64)", lambda: padded(64, 256)),
+    *both("general (1,8,1024,64)", lambda: disguised("general")),
+    *both("biased general (1,8,1024,64)", lambda: disguised("biased general")),
+    *both("cosine (1,8,1024,64)", lambda: disguised("cosine")),
+    *both("plain (8,8,32,64)", small),
+    *both("efficient (1,8,8192,64)", lambda: efficient(8192)),
+    Case("hard (1,8,2048,64), forward", lambda: hard(2048), backward=False),
+    Case(
+        "negative distance (1,8,4096,64), forward + backward",
+        lambda: own_callable(4096),
+        True,
+        quick=False,
+    ),
+]
+
+SCALING = [2**power for power in range(10, 17)]
+"""Lengths over which the exponent of efficient attention is fitted, 1k to 64k."""
+
+
+def exponent(lengths: list[int], seconds: list[float]) -> float:
+    """The slope of log seconds against log length: 1 is linear, 2 is quadratic."""
+    x = [math.log(length) for length in lengths]
+    y = [math.log(second) for second in seconds]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    return covariance / sum((a - mean_x) ** 2 for a in x)

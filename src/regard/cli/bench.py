@@ -1,0 +1,61 @@
+"""`regard bench`: measure this machine, beside the peers, in one run."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+import regard
+
+bench = typer.Typer(
+    help="Measure regard beside its peers, in one run, on the same tensors.", no_args_is_help=True
+)
+
+
+@bench.callback()
+def _group() -> None:
+    """Measure regard beside its peers, in one run, on the same tensors."""
+
+
+@bench.command()
+def attention(
+    quick: Annotated[bool, typer.Option("--quick", help="Small cases, fewer rounds.")] = False,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write the rows to this file.", dir_okay=False)
+    ] = None,
+    chart: Annotated[
+        Path | None,
+        typer.Option(
+            "--chart", help="Draw time and memory against length to this PNG.", dir_okay=False
+        ),
+    ] = None,
+    only: Annotated[str, typer.Option("--only", help="Cases whose name contains this.")] = "",
+    memory: Annotated[
+        bool, typer.Option(help="Measure peak memory, each case in a fresh process.")
+    ] = True,
+) -> None:
+    """Every way of computing attention against textbook PyTorch, SDPA, torch.compile and others.
+
+    Each peer is first checked to give the same answer. A ratio above 1 means regard is faster.
+    """
+    for file in (json, chart):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise ValueError(f"there is no folder {file.absolute().parent} to write {file.name} to")
+    _benchmarks("attention").main(
+        quick=quick, json_file=json, chart_file=chart, only=only, memory=memory
+    )
+
+
+def _benchmarks(name: str) -> ModuleType:
+    """A module of the benchmarks folder, which is in the source tree, not in the package."""
+    root = Path(regard.__file__).parents[2]
+    if not (root / "benchmarks" / f"{name}.py").is_file():
+        raise FileNotFoundError(
+            "the benchmarks are part of the source tree: clone the repository, install it with "
+            "pip install -e '.[all,bench]' and run regard bench there"
+        )
+    sys.path.insert(0, str(root))
+    return import_module(f"benchmarks.{name}")

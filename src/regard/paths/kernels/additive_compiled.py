@@ -1,0 +1,147 @@
+"""Additive attention by the compiled loops. Needs numba and the CPU."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .factors import Factors, factors, whole
+from .loops import additive as scoring
+from .loops import additive_attention as attending
+from .loops import additive_backward as deriving
+from .loops.rows import KEYS, QUERIES
+
+KEPT = 1 << 22  # weights up to this many cells are kept for backward; also the cells of its blocks
+TASKS = 8  # parts that the keys are split into when there are fewer sequences than that
+
+
+def scores(query: Tensor, key: Tensor, weight: Tensor, low: Tensor | None, high: Tensor | None):
+    f = factors(query, key, low, high)
+    fill = torch.empty if low is None and high is None else torch.zeros
+    out = fill(*query.shape[:2], key.shape[1], dtype=query.dtype)
+    scoring.score(
+        f.work, f.e, f.f, whole(weight).numpy(), f.modes, f.low, f.high, out.numpy().reshape(-1)
+    )
+    return out
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    weight: Tensor,
+    value: Tensor,
+    low: Tensor | None,
+    high: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor]:
+    """Context, and the weights where they are wanted and few; else an empty tensor."""
+    batch, queries, _ = query.shape
+    keys, size = value.shape[1:]
+    f, w, v = factors(query, key, low, high), whole(weight).numpy(), whole(value).numpy()
+    context = torch.zeros(batch, queries, v.shape[2], dtype=query.dtype)
+    weights = torch.zeros(batch, queries, keys if keep else 0, dtype=query.dtype)
+    inputs = f.e, f.f, w, f.modes, f.low, f.high, v
+    rows = batch * queries
+    if not keep and rows < TASKS and keys > attending.SPLIT:
+        splits = -(-keys // attending.SPLIT)
+        sums = np.zeros((rows, splits, v.shape[2]), v.dtype)
+        stats = np.empty((rows, splits, 2), v.dtype)
+        out = context.numpy().reshape(rows, -1)
+        attending.attend_splits(f.work, *inputs, sums, stats, out)
+    else:
+        attending.attend(f.work, *inputs, context.numpy(), weights.numpy())
+    return context[..., :size].contiguous(), weights
+
+
+def scores_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    weight: Tensor,
+    low: Tensor | None,
+    high: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    f = factors(query, key, low, high)
+    none = np.empty((*f.e.shape[:2], 0), f.e.dtype)
+    sums = Sums(f, 0)
+    slopes = grad.detach().contiguous().numpy()
+    sums.add(f, slopes, slopes, none, 0)
+    dq, dk, dw, _ = sums.gradients(weight)
+    return dq, dk, dw
+
+
+def attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    weight: Tensor,
+    value: Tensor,
+    weights: Tensor,
+    low: Tensor | None,
+    high: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of query, key, weight and value; weights as `attention` kept them, or empty."""
+    f, w = factors(query, key, low, high), whole(weight).numpy()
+    v, g = whole(value).numpy(), whole(grad).numpy()
+    batch, queries, _ = f.e.shape
+    keys = f.f.shape[1]
+    given = weights.shape[2] == keys
+    sums = Sums(f, v.shape[2])
+    rows = KEPT // max(1, batch * keys) // QUERIES * QUERIES
+    rows = queries if given else max(QUERIES, rows)
+    for origin in range(0, queries, max(1, rows)):
+        slopes = np.empty((batch, min(rows, queries - origin), keys), v.dtype)
+        p = weights.detach().numpy() if given else np.empty_like(slopes)
+        deriving.slope(f.work, f.e, f.f, w, f.modes, f.low, f.high, v, g, p, slopes, origin, given)
+        sums.add(f, p, slopes, g, origin)
+    dq, dk, dw, dv = sums.gradients(weight)
+    return dq, dk, dw, dv[..., : value.shape[2]].contiguous()
+
+
+class Sums:
+    """Gradients under way: dq and dk without their factor 4w, dw still by sequence and part."""
+
+    def __init__(self, f: Factors, value_size: int) -> None:
+        batch, _, hidden = f.e.shape
+        keys = f.f.shape[1]
+        dtype = torch.from_numpy(f.e).dtype
+        self.parts = max(1, min(-(-TASKS // max(1, batch)), -(-keys // KEYS)))
+        self.dq = torch.zeros(f.e.shape, dtype=dtype)
+        self.dk = torch.zeros(f.f.shape, dtype=dtype)
+        self.dv = torch.zeros(batch, keys, value_size, dtype=dtype)
+        self.dw = torch.zeros(batch, self.parts, hidden, dtype=torch.float64)
+
+    def add(
+        self, f: Factors, weights: np.ndarray, slopes: np.ndarray, grad: np.ndarray, origin: int
+    ) -> None:
+        """Add what the rows of weights and slopes (B, R, N), query `origin` and on, give."""
+        batch, queries, hidden = f.e.shape
+        rows = slopes.shape[1]
+        if self.parts == 1 and rows == queries:
+            dq = self.dq.numpy()[:, None]
+        else:
+            dq = np.zeros((batch, self.parts, rows, hidden), f.e.dtype)
+        deriving.gather(
+            batch * rows * slopes.shape[2] * hidden,
+            f.e,
+            f.f,
+            f.modes,
+            f.low,
+            f.high,
+            weights,
+            slopes,
+            grad,
+            dq,
+            self.dk.numpy(),
+            self.dw.numpy(),
+            self.dv.numpy(),
+            origin,
+        )
+        if dq.base is None:
+            self.dq[:, origin : origin + rows] = torch.from_numpy(dq).sum(1)
+
+    def gradients(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        hidden = weight.shape[0]
+        w = 4 * whole(weight)
+        dq, dk = self.dq.mul_(w), self.dk.mul_(w)
+        dw = self.dw.sum((0, 1))[:hidden].to(weight.dtype)
+        return dq[..., :hidden].contiguous(), dk[..., :hidden].contiguous(), dw, self.dv

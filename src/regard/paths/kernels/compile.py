@@ -1,0 +1,119 @@
+"""How the CPU kernels are compiled: lazily, once per dtype, with numba, cached on disk.
+
+Nothing here imports numba before a kernel runs, so the package works without it.
+"""
+
+import functools
+import hashlib
+import importlib.util
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Everything but "nnan": masks go by loop bounds and finite sentinels, and NaN must stay NaN.
+FASTMATH = {"contract", "reassoc", "arcp", "nsz", "ninf"}
+OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
+WORK_PER_THREAD = 1 << 15  # evaluations of tanh below which waking a second thread costs more
+
+_state = {"forked": False}
+_lock = threading.RLock()
+os.register_at_fork(after_in_child=lambda: _state.update(forked=True))
+
+
+@functools.cache
+def has_numba() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
+def available(tensor: Tensor) -> bool:
+    """Whether the compiled kernels can take a tensor, after halves are raised to float32.
+
+    Not without numba, not off the CPU, and not in a forked child, which OpenMP would end.
+
+    >>> available(torch.zeros(2, dtype=torch.int64))
+    False
+    """
+    return (
+        tensor.device.type == "cpu"
+        and tensor.is_floating_point()
+        and not _state["forked"]
+        and has_numba()
+    )
+
+
+def inner(function: Callable) -> Any:
+    """Compile a function that kernels call; it becomes part of them."""
+    import numba
+
+    return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(function)
+
+
+@functools.cache
+def sources() -> str:
+    """A digest of every file here, so that the disk cache never outlives an edit in any of them."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("loops/*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@functools.cache
+def parallel() -> bool:
+    """Whether numba may run loops on several threads: with OpenMP or TBB, never with its workqueue.
+
+    The workqueue ends the process when two Python threads meet in it.
+    """
+    import numba
+
+    if numba.config.THREADING_LAYER == "default":
+        numba.config.THREADING_LAYER = "omp"
+    try:
+        numba.set_num_threads(1)  # starts the layer, or raises
+        return numba.threading_layer() != "workqueue"
+    except ValueError:
+        return False
+
+
+class Kernel:
+    """A function compiled at its first call for a dtype, which is T in its signature."""
+
+    def __init__(self, function: Callable, signature: str) -> None:
+        self.function, self.signature = function, signature
+        self.compiled: dict[str, Callable] = {}
+        functools.update_wrapper(self, function)
+        # The name of the cache file comes from this one.
+        function.__qualname__ = f"{function.__qualname__}_{sources()}"
+
+    def __call__(self, work: int, *arrays: Any) -> Any:
+        """Run with as many threads as torch uses and the amount of work deserves."""
+        name = arrays[0].dtype.name
+        function = self.compiled.get(name) or self.compile(name)
+        if parallel():
+            import numba
+
+            threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+            numba.set_num_threads(max(1, min(threads, work // WORK_PER_THREAD)))
+        return function(*arrays)
+
+    def compile(self, name: str) -> Callable:
+        import numba
+
+        with _lock:
+            if name not in self.compiled:
+                signature = self.signature.replace("T", name)
+                options = {**OPTIONS, "parallel": parallel()}
+                try:
+                    compiled = numba.njit(signature, cache=True, **options)(self.function)
+                except (OSError, RuntimeError):  # nowhere to write the cache
+                    compiled = numba.njit(signature, **options)(self.function)
+                self.compiled[name] = compiled
+            return self.compiled[name]
+
+
+def kernel(signature: str) -> Callable[[Callable], Kernel]:
+    return functools.partial(Kernel, signature=signature)

@@ -1,0 +1,64 @@
+"""Feature-wise attention by the compiled loops. Needs numba and the CPU."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from .factors import factors, whole
+from .loops import featurewise as loops
+
+LOG2_E = math.log2(math.e)
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    low: Tensor | None,
+    high: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Context and Σ_j eˢ, both (B, M, D)."""
+    f, v = factors(query / scale, key / scale, low, high), whole(value).numpy()
+    out, mass = (torch.zeros(f.e.shape, dtype=query.dtype) for _ in range(2))
+    loops.attend(
+        f.work, f.e, f.f, v, f.modes, f.low, f.high, scale * LOG2_E, out.numpy(), mass.numpy()
+    )
+    size = query.shape[2]
+    return out[..., :size].contiguous(), mass[..., :size].contiguous()
+
+
+def attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    mass: Tensor,
+    scale: float,
+    low: Tensor | None,
+    high: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of query, key and value, from what `attention` returned."""
+    f, v = factors(query / scale, key / scale, low, high), whole(value).numpy()
+    share = torch.where(mass > 0, grad / mass, 0)
+    dq, dk, dv = (torch.zeros(a.shape, dtype=query.dtype) for a in (f.e, f.f, v))
+    loops.gather(
+        f.work,
+        f.e,
+        f.f,
+        v,
+        f.modes,
+        f.low,
+        f.high,
+        scale * LOG2_E,
+        whole(out).numpy(),
+        whole(share).numpy(),
+        dq.numpy(),
+        dk.numpy(),
+        dv.numpy(),
+    )
+    size = query.shape[2]
+    dq, dk, dv = (gradient[..., :size].contiguous() for gradient in (dq, dk, dv))
+    return dq, dk, dv

@@ -1,0 +1,122 @@
+"""Feature-wise attention in plain torch, for every device, in blocks of rows and features.
+
+The twin of the compiled loops, with the same memory bound: never M × N × D at once.
+"""
+
+import torch
+from torch import Tensor
+
+from .additive_twin import blocks
+from .intervals import hide, rows_of, visible_cells
+
+
+def distributions(
+    query: Tensor, key: Tensor, scale: float, seen: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The attention distributions of a block, (B, M, N, D), and tanh' of their scores."""
+    t = torch.tanh((query[:, :, None] + key[:, None]) / scale)
+    slope = (1 - t) * (1 + t)
+    if seen is None:
+        return torch.softmax(scale * t, 2), slope
+    hidden = (~seen & seen.any(-1, keepdim=True))[..., None]
+    p = torch.softmax((scale * t).masked_fill(hidden, -torch.inf), 2)
+    return torch.where(seen[..., None], p, 0), torch.where(seen[..., None], slope, 0)
+
+
+def seen_in(rows: slice, low: Tensor | None, high: Tensor | None, keys: int) -> Tensor | None:
+    return visible_cells(rows_of(low, rows), rows_of(high, rows), keys)
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    low: Tensor | None,
+    high: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Context, and in place of Σ_j eˢ, which only the compiled loops use, zeros."""
+    key, value = hide(key, low, high), hide(value, low, high)
+    out = torch.zeros_like(query)
+    for rows, units in blocks(query, key):
+        seen = seen_in(rows, low, high, key.shape[1])
+        p, _ = distributions(query[:, rows, units], key[..., units], scale, seen)
+        out[:, rows, units] = (p * value[:, None, :, units]).sum(2)
+    return out, torch.zeros_like(query)
+
+
+def block_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, scale: float, seen: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    p, slope = distributions(query, key, scale, seen)
+    v = value[:, None]
+    out = (p * v).sum(2, keepdim=True)
+    given = p * grad[:, :, None]
+    step = given * (v - out) * slope
+    return step.sum(2), step.sum(1), given.sum(1)
+
+
+def attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    mass: Tensor,
+    scale: float,
+    low: Tensor | None,
+    high: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of query, key and value."""
+    key, value = hide(key, low, high), hide(value, low, high)
+    dq, dk, dv = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
+    for rows, units in blocks(query, key):
+        seen = seen_in(rows, low, high, key.shape[1])
+        dq[:, rows, units], block_dk, block_dv = block_backward(
+            grad[:, rows, units],
+            query[:, rows, units],
+            key[..., units],
+            value[..., units],
+            scale,
+            seen,
+        )
+        dk[..., units] += block_dk
+        dv[..., units] += block_dv
+    return dq, dk, dv
+
+
+def attention_second(
+    cotangents: tuple[Tensor, Tensor, Tensor],
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    low: Tensor | None,
+    high: Tensor | None,
+) -> tuple[Tensor, ...]:
+    """The derivative of `attention_backward`: gradients of grad, query, key and value."""
+    again = torch.is_grad_enabled()  # a third derivative was asked for
+    inputs: tuple[Tensor, ...] = grad, query, key, value
+    a, b, c = cotangents
+    with torch.enable_grad():
+        if not again:
+            inputs = tuple(tensor.detach().requires_grad_() for tensor in inputs)
+        totals = tuple(torch.zeros_like(tensor) for tensor in inputs)
+        g, q, k, v = inputs
+        k, v = hide(k, low, high), hide(v, low, high)
+        for rows, units in blocks(query, key):
+            seen = seen_in(rows, low, high, key.shape[1])
+            outputs = block_backward(
+                g[:, rows, units], q[:, rows, units], k[..., units], v[..., units], scale, seen
+            )
+            found = torch.autograd.grad(
+                outputs,
+                inputs,
+                (a[:, rows, units], b[..., units], c[..., units]),
+                create_graph=again,
+                retain_graph=True,
+                materialize_grads=True,
+            )
+            totals = tuple(total + part for total, part in zip(totals, found, strict=True))
+    return totals

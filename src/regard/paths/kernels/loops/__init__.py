@@ -1,0 +1,1 @@
+"""The loops that numba compiles. Importing any module here imports numba."""

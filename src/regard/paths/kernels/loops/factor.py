@@ -1,0 +1,92 @@
+"""tanh(q + k) from the factors of q and k, or directly: what additive and feature-wise loops share.
+
+With E = exp(2q) and F = exp(2k): tanh(q + k) = 1 − 2r, r = 1/(1 + u), u = E·F, and its derivative
+is 4ur². Importing this imports numba.
+"""
+
+import numpy as np
+from numba import prange
+
+from ..compile import inner, kernel
+from .elementary import exponential, reciprocal, tanh_and_slope
+from .rows import bounds
+from .vector import at_least, at_most, lanes, largest, like, load, magnitude, store, zero
+
+# How tanh(q + k) is computed, by the largest |q| and |k| of a sequence.
+DIRECT = 0  # from q + k itself: the factors would overflow, or 1 − 2r cancel
+FACTORED = 1  # from E·F
+GROUPED = 2  # from E·F with one division for four hidden units
+
+
+@inner
+def limits(array):
+    """Largest |q| or |k| for factors, and the |q| + |k| between which four may be grouped."""
+    return (43.0, 1.0, 10.8) if array.itemsize == 4 else (350.0, 0.1, 88.0)
+
+
+@inner
+def reach(array, start, stop):
+    """The largest magnitude between two flat positions, NaN aside."""
+    top = zero(array)
+    for place in range(start, stop, lanes(array)):
+        top = at_least(top, magnitude(load(array, place)))
+    return largest(top)
+
+
+@inner
+def choose(b, query, key, low, high, modes):
+    """Note for one sequence how to compute tanh, and the interval of keys that any query sees."""
+    _, queries, hidden = query.shape
+    keys = key.shape[1]
+    first, last = keys, 0
+    for i in range(queries):
+        start, stop = bounds(low, high, b, i, keys)
+        if start < stop:
+            first, last = min(first, start), max(last, stop)
+    at = b * keys * hidden
+    q = reach(query, b * queries * hidden, (b + 1) * queries * hidden)
+    k = reach(key, at + first * hidden, at + last * hidden)
+    most, least_sum, most_sum = limits(query)
+    mode = FACTORED
+    if q + k < least_sum / 4 or q > most or k > most:
+        mode = DIRECT
+    elif least_sum <= q + k <= most_sum:
+        mode = GROUPED
+    modes[b, 0], modes[b, 1], modes[b, 2] = mode, first, last
+
+
+@inner
+def factor_row(source, t, modes, limited, out):
+    """Row t of the factors, of queries or of the keys that any query sees."""
+    _, rows, hidden = source.shape
+    b = t // rows
+    if limited and not modes[b, 1] <= t - b * rows < modes[b, 2]:
+        return
+    for place in range(t * hidden, (t + 1) * hidden, lanes(source)):
+        x = load(source, place)
+        store(out, place, x if modes[b, 0] == DIRECT else exponential(x + x))
+
+
+@kernel("void(T[:,:,::1], T[:,:,::1], i8[:,::1], i8[:,::1], i8[:,::1], T[:,:,::1], T[:,:,::1])")
+def factor(query, key, low, high, modes, e, f):
+    """Fill modes (B, 3), see `choose`, and the factors e and f, or q and k themselves."""
+    for t in prange(query.shape[0]):
+        choose(np.int64(t), query, key, low, high, modes)
+    for t in prange(query.shape[0] * query.shape[1]):
+        factor_row(query, np.int64(t), modes, False, e)
+    for t in prange(key.shape[0] * key.shape[1]):
+        factor_row(key, np.int64(t), modes, True, f)
+
+
+@inner
+def direct_cell(q, k):
+    """tanh(q + k) and a quarter of its derivative, of vectors of hidden units."""
+    return tanh_and_slope(q + k)
+
+
+@inner
+def factored_cell(e, f):
+    """The same from the factors."""
+    u = at_most(e * f, like(e, 1e37))  # finite, so that no inf · 0 arises
+    r = reciprocal(u + 1.0)
+    return 1.0 - 2.0 * r, u * r * r

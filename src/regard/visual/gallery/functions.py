@@ -1,0 +1,150 @@
+"""Exhibits of `attend`: its scores, normalizers and masks."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+import regard
+from regard.core.score import Score
+from regard.visual.gallery.cost import LENGTH, WIDTH, cost
+from regard.visual.gallery.exhibit import Exhibit
+from regard.visual.gallery.sentence import SOURCE, TARGET, words
+from regard.visual.gallery.sentence import WIDTH as WORD_WIDTH
+
+
+def exhibits() -> Iterator[Exhibit]:
+    """Every score, normalizer and mask on the sentence."""
+    yield from _scores()
+    yield from _normalizers()
+    yield from _masks()
+
+
+def _scores() -> Iterator[Exhibit]:
+    table: list[tuple[str, str, str, str, Callable[[int], Score]]] = [
+        ("Dot", "f(q, k) = q · k", "Luong et al. 2015", '"dot"', lambda d: regard.Dot()),
+        ("Scaled dot", "f(q, k) = q · k / √d", "Vaswani et al. 2017", '"scaled_dot"',
+         lambda d: regard.ScaledDot()),
+        ("Cosine", "f(q, k) = β cos(q, k)", "Graves et al. 2014", "regard.Cosine(8.0)",
+         lambda d: regard.Cosine(8.0)),
+        ("General", "f(q, k) = qᵀ W k", "Luong et al. 2015", "regard.General(q_dim, k_dim)",
+         lambda d: _identity(regard.General(d, d))),
+        ("Biased general", "f(q, k) = kᵀ (W q + b)", "Sordoni et al. 2016",
+         "regard.BiasedGeneral(q_dim, k_dim)", lambda d: _identity(regard.BiasedGeneral(d, d))),
+        ("Activated general", "f(q, k) = tanh(kᵀ W q + b)", "Ma et al. 2017",
+         "regard.ActivatedGeneral(q_dim, k_dim)",
+         lambda d: _identity(regard.ActivatedGeneral(d, d))),
+        ("Additive", "f(q, k) = wᵀ tanh(W₁ q + W₂ k)", "Bahdanau et al. 2015",
+         "regard.Additive(q_dim, k_dim, hidden)", lambda d: regard.Additive(d, d, d)),
+        ("Concat", "f(q, k) = wᵀ tanh(W [q ; k])", "Luong et al. 2015",
+         "regard.Concat(q_dim, k_dim, hidden)", lambda d: regard.Concat(d, d, d)),
+        ("Location", "f(q, position) = W q", "Luong et al. 2015",
+         "regard.Location(q_dim, max_length)", lambda d: regard.Location(d, LENGTH)),
+        ("Your own", "f(q, k) = − |q − k|", "any callable", "lambda q, k: -torch.cdist(q, k)",
+         lambda d: _negative_distance),
+    ]  # fmt: skip
+    source, target = words()
+    untrained = ("Additive", "Concat", "Location")
+    for name, formula, paper, code, make in table:
+        torch.manual_seed(11)
+        small, large = make(WORD_WIDTH), make(WIDTH)
+        seen = regard.attend(target, source, source, score=small, return_map=True).map
+        x = torch.randn(1, LENGTH, WIDTH)
+        yield Exhibit(
+            room="Score functions",
+            name=name,
+            formula=formula,
+            paper=paper,
+            code=f"regard.attend(q, k, v, score={code})",
+            caption="French asks, English answers"
+            + (" (weights not trained)." if name in untrained else "."),
+            weights=seen.dense().detach(),
+            rows=TARGET,
+            columns=SOURCE,
+            cost=cost(partial(regard.attend, x, x, x, score=large)),
+        )
+
+
+def _normalizers() -> Iterator[Exhibit]:
+    table = [
+        ("Softmax", "softmax", "w = e^s / Σ e^s", "Every key gets something."),
+        ("Sparsemax", "sparsemax", "w = max(s − τ, 0)", "Most keys get nothing at all."),
+        ("1.5-entmax", "entmax15", "w = max(s/2 − τ, 0)²", "Between softmax and sparsemax."),
+        ("Hard", "hard", "w = one-hot(argmax s)", "One key takes it all."),
+        (
+            "Gumbel",
+            "gumbel",
+            "w = softmax((s + g) / τ)",
+            "A relaxed sample: noise g in the scores.",
+        ),
+    ]
+    papers = {
+        "sparsemax": "Martins & Astudillo 2016",
+        "entmax15": "Peters et al. 2019",
+        "hard": "Xu et al. 2015; straight-through gradient, Bengio et al. 2013",
+        "gumbel": "Jang et al. 2017",
+    }
+    source, target = words()
+    for name, key, formula, caption in table:
+        torch.manual_seed(2)
+        seen = regard.attend(target, source, source, normalize=key, return_map=True).map
+        x = torch.randn(1, LENGTH, WIDTH)
+        yield Exhibit(
+            room="Normalizers",
+            name=name,
+            formula=formula,
+            paper=papers.get(key, "the usual one"),
+            code=f'regard.attend(q, k, v, normalize="{key}")',
+            caption=caption,
+            weights=seen.dense(),
+            rows=TARGET,
+            columns=SOURCE,
+            cost=cost(partial(regard.attend, x, x, x, normalize=key)),
+        )
+
+
+def _masks() -> Iterator[Exhibit]:
+    clauses = torch.tensor([0] * 4 + [1] * 3 + [2] * 6)
+    long = torch.arange(LENGTH) // 64
+    table: list[tuple[str, str, str, Callable[[int], regard.Mask | None]]] = [
+        ("No mask", "mask=None", "Self-attention: the sentence looks at itself.", lambda n: None),
+        ("Causal", "mask=regard.causal()", "Nobody sees the future.", lambda n: regard.causal()),
+        ("Window", "mask=regard.window(2, 1)", "Two words back, one ahead.",
+         lambda n: regard.window(2, 1)),
+        ("Lengths", "mask=regard.lengths(torch.tensor(9))", "The last words are padding.",
+         lambda n: regard.lengths(torch.tensor(n * 9 // 13))),
+        ("Segments", "mask=regard.segments(ids)", "Three texts packed into one sequence.",
+         lambda n: regard.segments(clauses if n == 13 else long)),
+        ("Composed", "mask=regard.causal() & regard.segments(ids)", "Masks compose with & | ~.",
+         lambda n: regard.causal() & regard.segments(clauses if n == 13 else long)),
+    ]  # fmt: skip
+    source, _ = words()
+    x = torch.randn(1, LENGTH, WIDTH)
+    for name, code, caption, make in table:
+        seen = regard.attend(source / 3, source, source, mask=make(len(SOURCE)), return_map=True)
+        yield Exhibit(
+            room="Masks",
+            name=name,
+            formula="w = softmax(s + mask)",
+            paper="True = may attend",
+            code=f"regard.attend(x, x, x, {code})",
+            caption=caption,
+            weights=seen.map.dense(),
+            rows=SOURCE,
+            columns=SOURCE,
+            cost=cost(partial(regard.attend, x, x, x, mask=make(LENGTH))),
+        )
+
+
+def _negative_distance(query: Tensor, key: Tensor) -> Tensor:
+    return -torch.cdist(query, key)
+
+
+def _identity(score: nn.Module) -> nn.Module:
+    """A bilinear score that has learned to compare: W = 1 / √d."""
+    weight = score.weight
+    assert isinstance(weight, Tensor)
+    with torch.no_grad():
+        weight.copy_(torch.eye(len(weight)) / len(weight) ** 0.5)
+    return score

@@ -1,0 +1,267 @@
+"""Exhibits of the layers: every mechanism that is a module, on the same sentence."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import regard
+from regard import layers
+from regard.visual.gallery.cost import LENGTH, WIDTH, cost
+from regard.visual.gallery.exhibit import Exhibit
+from regard.visual.gallery.sentence import SOURCE, TARGET, words
+from regard.visual.gallery.sentence import WIDTH as D
+
+
+class Seen(NamedTuple):
+    """A map (M, N) with its labels."""
+
+    weights: Tensor
+    rows: Sequence[str]
+    columns: Sequence[str]
+
+
+def exhibits() -> Iterator[Exhibit]:
+    """Every layer, untrained unless its caption says otherwise."""
+    for number, (room, name, formula, paper, code, caption, see, run) in enumerate(_table()):
+        torch.manual_seed(20 + number)
+        with torch.no_grad():
+            seen = see()
+            spent = cost(run())
+        yield Exhibit(room, name, formula, paper, code, caption, *seen, spent)
+
+
+def _table() -> list[tuple[str, str, str, str, str, str, Callable[[], Seen], Callable[[], Any]]]:
+    return [
+        ("Local and hard", "Local, monotonic", "w(s) = softmax over [t − D, t + D]",
+         "Luong et al. 2015, local-m", "layers.LocalAttention(dim, window=2)",
+         "A window that moves along.", _local, lambda: _timed(layers.LocalAttention(WIDTH, 8))),
+        ("Local and hard", "Local, predictive",
+         "w(s) = softmax(s) · exp(−(s − p)² / 2σ²), p = S · sigmoid(v · tanh(W h))",
+         "Luong et al. 2015, local-p",
+         "layers.LocalAttention(dim, window=3, center=layers.PredictedCenter(dim))",
+         "Each query says where to look; here it was told the right place.", _predictive,
+         lambda: _timed(layers.LocalAttention(WIDTH, 8, center=layers.PredictedCenter(WIDTH)))),
+        ("Local and hard", "Hard", "C = V[argmax s]", "Xu et al. 2015",
+         'layers.HardAttention(dim, score="scaled_dot")',
+         "One value is fetched; training goes straight through, by Gumbel noise or REINFORCE.",
+         _hard, lambda: _timed(layers.HardAttention(WIDTH).eval())),
+        ("Several heads", "Multi-head, head 1 of 4", "head = attend(Q W_Q, K W_K, V W_V)",
+         "Vaswani et al. 2017", "layers.MultiHeadAttention(dim, heads=4)",
+         "A head sees its own projection of the words.", lambda: _head(),
+         lambda: _timed(layers.MultiHeadAttention(WIDTH, 4))),
+        ("Several heads", "Grouped-query, head 1 of 4", "heads share keys and values",
+         "Ainslie et al. 2023", "layers.MultiHeadAttention(dim, heads=4, kv_heads=1)",
+         "Four heads, one set of keys.", lambda: _head(kv_heads=1),
+         lambda: _timed(layers.MultiHeadAttention(WIDTH, 4, kv_heads=1))),
+        ("Several heads", "Multi-dimensional, feature 1",
+         "C_id = Σ_j softmax_j(c · tanh((q_id + k_jd) / c)) v_jd", "Shen et al. 2018 (DiSAN)",
+         "layers.MultiDimensionalAttention(dim)", "Every feature has a map of its own.", _feature,
+         lambda: _timed(layers.MultiDimensionalAttention(WIDTH))),
+        ("Positions", "Sinusoidal", "x + sin / cos(position / 10000^(2i/d))", "Vaswani et al. 2017",
+         "layers.PositionalEncoding(dim)",
+         "Positions alone, compared with each other: near ones look alike.", _sinusoids,
+         lambda: _timed(layers.PositionalEncoding(WIDTH))),
+        ("Positions", "Rotary", "q, k turned by position · θ", "Su et al. 2021",
+         "layers.MultiHeadAttention(dim, heads, position=layers.Rotary(head_dim))",
+         "The same word everywhere: only distance is left.", _rotary,
+         lambda: _timed(layers.MultiHeadAttention(WIDTH, 4, position=layers.Rotary(16)))),
+        ("Positions", "ALiBi", "s − slope · |i − j|", "Press et al. 2022",
+         "layers.MultiHeadAttention(dim, heads, position=layers.ALiBi(heads))",
+         "Far keys pay a toll.", _alibi,
+         lambda: _timed(layers.MultiHeadAttention(WIDTH, 4, position=layers.ALiBi(4)))),
+        ("Efficient", "Efficient attention", "C = ρ(Q) (ρ(K)ᵀ V)", "Shen et al. 2018",
+         "regard.attend_linear(q, k, v)", "The map it implies; it is never made.",
+         lambda: _linear(causal=False), lambda: _timed_function(regard.attend_linear)),
+        ("Efficient", "Efficient, causal", "Σ_{j≤i} e^{k_j} v_jᵀ / Σ_{j≤i} e^{k_j}",
+         "Shen et al. 2018", "regard.attend_linear(q, k, v, causal=True)",
+         "A running state takes the place of the past.", lambda: _linear(causal=True),
+         lambda: _timed_function(lambda *x: regard.attend_linear(*x, causal=True))),
+        ("Two inputs, levels, graphs, memory", "Co-attention", "C = tanh(Qᵀ W_b V)",
+         "Lu et al. 2016", "layers.CoAttention(left_dim, right_dim, hidden)",
+         "The affinity of both sentences, with W_b = 1 / d; negative is shown as 0.", _co,
+         lambda: _timed_pair(layers.CoAttention(WIDTH, WIDTH, WIDTH))),
+        ("Two inputs, levels, graphs, memory", "Hierarchical",
+         "words → sentences → document, α = softmax(uᵀ tanh(W h + b))", "Yang et al. 2016",
+         "layers.HierarchicalAttention(dim)",
+         "Two sentences of different length: the weight of each word in its own.", _hierarchical,
+         _timed_document),
+        ("Two inputs, levels, graphs, memory", "Graph attention",
+         "e(i, j) = LeakyReLU(aᵀ [W h_i ; W h_j])", "Veličković et al. 2018",
+         "layers.GraphAttention(in_dim, out_dim)",
+         "Each word is linked to its neighbours and itself; row i reads from column j.", _graph,
+         _timed_graph),
+        ("Two inputs, levels, graphs, memory", "Memory (Neural Turing Machine)",
+         "content β cos(k, M), gate, shift, sharpen", "Graves et al. 2014",
+         "layers.MemoryAttention(dim, slots=12, width=8)",
+         "Where the read head looks as the sentence goes by.", _memory, _timed_memory),
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------ what is seen
+
+
+def _sentences() -> tuple[Tensor, Tensor]:
+    source, target = words()
+    return target.unsqueeze(0), source.unsqueeze(0)
+
+
+def _aligned(map: Any) -> Seen:
+    return Seen(map.dense().flatten(0, -3)[0], TARGET, SOURCE)
+
+
+def _local() -> Seen:
+    _, source = _sentences()
+    layer = layers.LocalAttention(D, 2, score="scaled_dot")
+    return Seen(layer(source / 3, source, return_map=True).map.dense()[0], SOURCE, SOURCE)
+
+
+class _RightPlace(torch.nn.Module):
+    def forward(self, query: Tensor, length: Tensor) -> Tensor:
+        source, _ = words()
+        best = (query @ source.T).argmax(-1, keepdim=True)
+        return best.to(query.dtype)
+
+
+def _predictive() -> Seen:
+    target, source = _sentences()
+    layer = layers.LocalAttention(D, 3, score="scaled_dot", center=_RightPlace())
+    return _aligned(layer(target / 3, source, return_map=True).map)
+
+
+def _hard() -> Seen:
+    target, source = _sentences()
+    layer = layers.HardAttention(D, score="scaled_dot").eval()
+    return _aligned(layer(target, source, return_map=True).map)
+
+
+def _head(**more: Any) -> Seen:
+    target, source = _sentences()
+    layer = layers.MultiHeadAttention(D, 4, **more)
+    for projection, other in ((layer.query_projection, layer.key_projection),):
+        rows = other.weight.shape[0]
+        projection.weight[:rows] = other.weight  # compares like with like, as training would
+    return _aligned(layer(2.5 * target, source, return_map=True).map)
+
+
+def _feature() -> Seen:
+    target, source = _sentences()
+    layer = layers.MultiDimensionalAttention(D)
+    return _aligned(layer(2 * target, 2 * source, return_map=True).map)
+
+
+def _sinusoids() -> Seen:
+    positions = layers.PositionalEncoding(D)(torch.zeros(1, len(SOURCE), D))
+    seen = regard.attend(positions, positions, positions, score="dot", return_map=True).map
+    return Seen(seen.dense()[0], SOURCE, SOURCE)
+
+
+def _alike() -> Tensor:
+    return torch.randn(1, 1, D).expand(1, len(SOURCE), D)
+
+
+def _rotary() -> Seen:
+    x = layers.Rotary(D).rotate(_alike())
+    seen = regard.attend(x, x, x, return_map=True).map
+    return Seen(seen.dense()[0], SOURCE, SOURCE)
+
+
+def _alibi() -> Seen:
+    x = _alike()
+    bias = layers.ALiBi(4).bias(len(SOURCE), len(SOURCE))[0]
+    seen = regard.attend(x, x, x, bias=2 * bias, return_map=True).map
+    return Seen(seen.dense()[0], SOURCE, SOURCE)
+
+
+def _linear(*, causal: bool) -> Seen:
+    _, source = _sentences()
+    q, k = 2.5 * source, 2.5 * source
+    seen = regard.attend_linear(q, k, source, causal=causal, return_map=True)
+    assert isinstance(seen, regard.Attended)
+    return Seen(seen.map.dense()[0], SOURCE, SOURCE)
+
+
+def _co() -> Seen:
+    target, source = _sentences()
+    layer = layers.CoAttention(D, D, D)
+    layer.affinity.copy_(torch.eye(D) / D)
+    affinity = layer(target, source).affinity
+    assert affinity is not None
+    return Seen(affinity.dense()[0].clamp(min=0), TARGET, SOURCE)
+
+
+def _hierarchical() -> Seen:
+    source, _ = words()
+    document = torch.zeros(1, 2, 8, D)
+    document[0, 0, :8], document[0, 1, :5] = source[:8], source[8:]
+    found = layers.HierarchicalAttention(D)(document, word_lengths=torch.tensor([[8, 5]]))
+    first, second = " ".join(SOURCE[:2]) + " …", " ".join(SOURCE[8:10]) + " …"
+    places = [f"word {number}" for number in range(1, 9)]
+    return Seen(found.word_map.dense()[0, :, 0], [first, second], places)
+
+
+def _chain(length: int) -> Tensor:
+    """Edges between neighbours, both ways, and from each node to itself, (2, E)."""
+    here, there = torch.arange(length - 1), torch.arange(1, length)
+    edges = torch.stack([torch.cat([here, there]), torch.cat([there, here])])
+    return layers.with_self_loops(edges, length)
+
+
+def _graph() -> Seen:
+    source, _ = words()
+    edges = _chain(len(SOURCE))
+    found = layers.GraphAttention(D, 8)(source, edges, return_map=True)
+    weights = torch.zeros(len(SOURCE), len(SOURCE))
+    weights[edges[1], edges[0]] = found.map[:, 0]
+    return Seen(weights, SOURCE, SOURCE)
+
+
+def _memory() -> Seen:
+    source, _ = words()
+    layer = layers.MemoryAttention(D, slots=12, width=8)
+    state = layer.start(batch=1)
+    rows = []
+    for word in source:
+        _, state = layer.step(3 * word.unsqueeze(0), state)
+        rows.append(state.read_weights[0, 0])
+    return Seen(torch.stack(rows), SOURCE, [f"slot {number}" for number in range(1, 13)])
+
+
+# ------------------------------------------------------------------ what is timed
+
+
+def _timed(layer: torch.nn.Module) -> Callable[[], Any]:
+    x = torch.randn(1, LENGTH, WIDTH)
+    return lambda: layer(x)
+
+
+def _timed_function(function: Callable[..., Any]) -> Callable[[], Any]:
+    x = torch.randn(1, LENGTH, WIDTH)
+    return lambda: function(x, x, x)
+
+
+def _timed_pair(layer: torch.nn.Module) -> Callable[[], Any]:
+    x = torch.randn(1, LENGTH, WIDTH)
+    return lambda: layer(x, x)
+
+
+def _timed_document() -> Callable[[], Any]:
+    layer = layers.HierarchicalAttention(WIDTH)
+    document = torch.randn(1, LENGTH // 32, 32, WIDTH)
+    return lambda: layer(document)
+
+
+def _timed_graph() -> Callable[[], Any]:
+    layer, nodes, edges = (
+        layers.GraphAttention(WIDTH, WIDTH),
+        torch.randn(LENGTH, WIDTH),
+        _chain(LENGTH),
+    )
+    return lambda: layer(nodes, edges)
+
+
+def _timed_memory() -> Callable[[], Any]:
+    layer = layers.MemoryAttention(WIDTH, slots=LENGTH, width=WIDTH)
+    state, x = layer.start(batch=1), torch.randn(1, WIDTH)
+    return lambda: layer.step(x, state)

@@ -1,0 +1,66 @@
+"""The benchmark runs as its user runs it, checks answers, and writes what it promises."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.cli import main
+
+KEYS = {
+    "case", "ours", "peer", "seconds", "peer_seconds", "ratio", "bytes", "peer_bytes", "max_error",
+}  # fmt: skip
+
+
+def test_rows_have_the_promised_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.json"
+    status = main(
+        ["bench", "attention", "--quick", "--only", "plain", "--no-memory", "--json", str(file)]
+    )
+    assert status == 0
+    rows = json.loads(file.read_text())
+    assert {row["case"] for row in rows} == {
+        "plain (8,8,32,64), forward",
+        "plain (8,8,32,64), forward + backward",
+    }
+    for row in rows:
+        assert set(row) == KEYS
+        assert row["ratio"] == pytest.approx(row["peer_seconds"] / row["seconds"])
+        assert row["max_error"] < 1e-5
+    assert "| SDPA alone |" in capsys.readouterr().out
+
+
+def test_a_wrong_answer_stops_the_benchmark() -> None:
+    from benchmarks.attention import run_case
+    from benchmarks.attention_cases import Case
+    from benchmarks.contest import Contest
+
+    wrong = Contest(ours=lambda: torch.ones(3), peers={"peer": lambda: torch.zeros(3)})
+    with pytest.raises(SystemExit, match="peer differs from regard"):
+        run_case(Case("wrong", lambda: wrong, backward=False), rounds=1, memory=False)
+
+
+def test_a_peer_that_cannot_run_is_named_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmarks.attention import run_case
+    from benchmarks.attention_cases import Case
+    from benchmarks.contest import Contest
+
+    def broken() -> torch.Tensor:
+        raise RuntimeError("no compiler")
+
+    contest = Contest(ours=lambda: torch.ones(3), peers={"broken": broken})
+    assert run_case(Case("odd", lambda: contest, backward=False), rounds=1, memory=False) == []
+    assert "broken cannot run here: no compiler" in capsys.readouterr().err
+
+
+def test_exponent_of_a_power_is_the_power() -> None:
+    from benchmarks.attention_cases import exponent
+
+    lengths = [64, 128, 512]
+    assert exponent(lengths, [n**1.5 / 7 for n in lengths]) == pytest.approx(1.5)
+
+
+def test_a_missing_folder_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "attention", "--json", "no/such/folder/x.json"]) == 1
+    assert "there is no folder" in capsys.readouterr().err

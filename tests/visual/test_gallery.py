@@ -1,0 +1,116 @@
+"""The gallery shows every mechanism, needs no network, and treats labels as text."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from regard import layers
+from regard.cli import main
+from regard.visual.gallery import Exhibit, exhibits, page, write
+from regard.visual.gallery.svg import heatmap
+
+CHROMIUM = shutil.which("chromium")
+WITHOUT_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+
+
+@pytest.fixture(scope="module")
+def shown() -> list[Exhibit]:
+    return list(exhibits())
+
+
+def test_every_score_mask_normalizer_and_layer_is_shown(shown: list[Exhibit]) -> None:
+    code = " ".join(exhibit.code for exhibit in shown)
+    names = [n for n in regard.__all__ if isinstance(getattr(regard, n), type)]
+    scores = [n for n in names if hasattr(getattr(regard, n), "forward")]
+    named = {"Dot": '"dot"', "ScaledDot": '"scaled_dot"'}
+    for name in scores:
+        assert named.get(name, name) in code
+    for word in ("softmax", "sparsemax", "entmax15", "hard", "gumbel"):
+        assert f'"{word}"' in code or word == "softmax"
+    for word in ("causal", "window", "lengths", "segments", "attend_linear"):
+        assert f"regard.{word}(" in code
+    for name in layers.__all__:
+        if name.endswith("Attention") and not name.startswith(("Alternating", "Efficient")):
+            assert f"layers.{name}(" in code
+
+
+def test_every_map_holds_weights(shown: list[Exhibit]) -> None:
+    for exhibit in shown:
+        assert exhibit.weights.shape == (len(exhibit.rows), len(exhibit.columns))
+        assert torch.isfinite(exhibit.weights).all()
+        assert exhibit.weights.min() >= 0
+        assert exhibit.weights.max() <= 1 + 1e-5
+        if exhibit.name not in ("Co-attention", "Local, predictive"):
+            sums = exhibit.weights.sum(-1)
+            torch.testing.assert_close(sums, torch.ones_like(sums), msg=exhibit.name)
+
+
+def test_the_words_meet_their_translations(shown: list[Exhibit]) -> None:
+    (dot,) = [exhibit for exhibit in shown if exhibit.name == "Dot"]
+    best = [dot.columns[j] for j in dot.weights.argmax(-1).tolist()]
+    assert dict(zip(dot.rows, best, strict=True))["zone"] == "Area"
+    assert dict(zip(dot.rows, best, strict=True))["accord"] == "agreement"
+
+
+def test_labels_are_text_and_never_markup(shown: list[Exhibit]) -> None:
+    evil = '<img src=x onerror="alert(1)"></title><script>'
+    exhibit = dataclasses.replace(
+        shown[0], name=evil, caption=evil, weights=torch.ones(1, 1), rows=[evil], columns=[evil]
+    )
+    text = page([exhibit])
+    assert "<img" not in text
+    assert "<script" not in text
+
+
+def test_labels_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"1 row and 2 column labels do not fit .*\(3, 2\)"):
+        heatmap(torch.ones(3, 2), ["a"], ["b", "c"], title="")
+
+
+def test_files_are_written_and_linked(shown: list[Exhibit], tmp_path: Path) -> None:
+    file = write(tmp_path / "new" / "folder", shown)
+    listing = (file.parent / "README.md").read_text(encoding="utf-8")
+    for exhibit in shown:
+        link = f"maps/{exhibit.file_name}.svg"
+        assert f"({link})" in listing
+        assert (file.parent / link).is_file()
+    assert len(list((file.parent / "maps").iterdir())) == len(shown)
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.visual.gallery.exhibits", lambda: iter(()))
+    (tmp_path / "file").write_text("")
+    assert main(["gallery", "--out", str(tmp_path / "file" / "gallery")]) == 1
+    assert capsys.readouterr().err.startswith("regard: ")
+
+
+@WITHOUT_BROWSER
+def test_the_page_opens_offline_without_errors_in_a_real_browser(
+    shown: list[Exhibit], tmp_path: Path
+) -> None:
+    from playwright.sync_api import sync_playwright
+
+    file = write(tmp_path, shown)
+    requests: list[str] = []
+    errors: list[str] = []
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(offline=True, viewport={"width": 400, "height": 800})
+        tab = context.new_page()
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.on("console", lambda message: errors.append(message.text))
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.goto(file.as_uri())
+        assert tab.locator("article").count() == len(shown)
+        assert tab.locator("svg[role=img] > title").count() == len(shown)
+        wide = tab.evaluate("document.documentElement.scrollWidth")
+        browser.close()
+    assert requests == [file.as_uri()]
+    assert errors == []
+    assert wide <= 400  # nothing sticks out on a telephone
