@@ -77,7 +77,7 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 MAPS = {leading: a_map(*leading, mask=regard.window(3, 1)) for leading in ((), (2,), (2, 3))}
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.sampled_from(sorted(MAPS)), st.data())
 def test_any_index_gives_what_it_gives_on_the_dense_map(
     leading: tuple[int, ...], data: st.DataObject

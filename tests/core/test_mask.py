@@ -103,7 +103,7 @@ def any_mask(draw: st.DrawFn) -> tuple[Mask, Tensor, int, int]:
     return mask, table(cell, queries, keys), queries, keys
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(any_mask())
 def test_any_composition_is_the_composition_of_definitions(
     case: tuple[Mask, Tensor, int, int],
@@ -112,7 +112,7 @@ def test_any_composition_is_the_composition_of_definitions(
     assert torch.equal(dense(mask, queries, keys), truth)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(any_mask(), st.data())
 def test_a_block_is_that_block_of_the_whole(
     case: tuple[Mask, Tensor, int, int], data: st.DataObject
@@ -128,7 +128,7 @@ def test_a_block_is_that_block_of_the_whole(
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(any_mask())
 def test_reach_shuts_out_no_visible_key_and_full_means_full(
     case: tuple[Mask, Tensor, int, int],
@@ -145,7 +145,7 @@ def test_reach_shuts_out_no_visible_key_and_full_means_full(
     assert not bool((inside & ~truth & full.unsqueeze(-1)).any())
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(sizes.flatmap(lambda size: st.tuples(st.just(size), atomic(*size))))
 def test_reach_of_a_mask_that_is_not_composed_is_exact(case: tuple) -> None:
     (queries, keys), (mask, cell) = case
@@ -162,7 +162,7 @@ def test_reach_of_a_mask_that_is_not_composed_is_exact(case: tuple) -> None:
         assert bool(full[at]) == (len(visible) == int(high[at] - low[at]))
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(any_mask(), st.sampled_from([1, 10, 1000]))
 def test_seen_and_seeing_are_the_marginals(case: tuple[Mask, Tensor, int, int], block: int) -> None:
     mask, truth, queries, keys = case

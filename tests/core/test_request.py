@@ -238,6 +238,8 @@ def test_more_keys_than_positions_is_an_error_on_every_path() -> None:
         lambda q, k: k @ q.transpose(-1, -2),
         lambda q, k: 1.0,
         lambda q, k: (q @ k.transpose(-1, -2)).sum(),
+        lambda q, k: (q @ k.transpose(-1, -2)).expand(4, 2, 3, 5),
+        lambda q, k: (q @ k.transpose(-1, -2))[:1].expand(3, 3, 5),
     ],
 )
 @pytest.mark.parametrize("path", ["reference", "blockwise"])
@@ -245,7 +247,9 @@ def test_a_score_that_returns_the_wrong_shape_is_told_the_right_one(
     score: Callable, path: str
 ) -> None:
     with raises(
-        ValueError, "the score should return (..., 3, 5) for query (2, 3, 7) and key (2, 5, 7), got"
+        ValueError,
+        "the score should return (2, 3, 5)",
+        "for query (2, 3, 7) and key (2, 5, 7), got",
     ):
         attend(score=score, path=path)
 

@@ -69,11 +69,11 @@ class Request:
     def scores(self, query: Tensor, bias: Tensor | None) -> Tensor:
         """A = f(Q, K) + bias for some rows, in float32 or better, (..., rows, N)."""
         scores = self.score(query, self.key)
-        expected = (query.shape[-2], self.keys)
-        if not isinstance(scores, Tensor) or scores.dim() < 2 or scores.shape[-2:] != expected:
+        expected = (*self.leading, query.shape[-2], self.keys)
+        if not isinstance(scores, Tensor) or not _fits(scores.shape, expected):
             came = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise ValueError(
-                f"the score should return (..., {expected[0]}, {expected[1]}) for query "
+                f"the score should return {expected}, or what broadcasts to it, for query "
                 f"{tuple(query.shape)} and key {tuple(self.key.shape)}, got {came}"
             )
         scores = scores.to(precise(scores.dtype))
@@ -172,6 +172,13 @@ def make_request(
 def _may_look() -> bool:
     """Whether a decision may depend on the numbers in a tensor."""
     return not torch.compiler.is_compiling() and not transformed()
+
+
+def _fits(shape: torch.Size, whole: tuple[int, ...]) -> bool:
+    """Whether a map of this shape broadcasts to the whole one over its leading dimensions."""
+    if not 2 <= len(shape) <= len(whole) or shape[-2:] != whole[-2:]:
+        return False
+    return all(own in (1, size) for own, size in zip(shape, whole[-len(shape) :], strict=True))
 
 
 def _fit(seen: Tensor, tensor: Tensor) -> Tensor:
