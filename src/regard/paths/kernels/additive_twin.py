@@ -165,6 +165,16 @@ def softmax_slopes(p: Tensor, grad: Tensor, value: Tensor) -> Tensor:
     return p * (step - (p * step).sum(-1, keepdim=True))
 
 
+def fresh(tensor: Tensor, connected: bool) -> Tensor:
+    """The tensor as one that nothing was computed from yet, to be differentiated with respect to.
+
+    An alias, if the result is to be differentiated again: one input may depend on another.
+    """
+    if connected and tensor.requires_grad:
+        return tensor.view_as(tensor)
+    return tensor.detach().requires_grad_()
+
+
 def attention_second(
     cotangents: tuple[Tensor, ...],
     grad: Tensor,
@@ -181,10 +191,8 @@ def attention_second(
     """
     ops = torch.ops.regard
     again = torch.is_grad_enabled()  # a third derivative was asked for
-    inputs: tuple[Tensor, ...] = grad, query, key, weight, value
     with torch.enable_grad():
-        if not again:
-            inputs = tuple(tensor.detach().requires_grad_() for tensor in inputs)
+        inputs = tuple(fresh(tensor, again) for tensor in (grad, query, key, weight, value))
         totals = tuple(torch.zeros_like(tensor) for tensor in inputs)
         g, q, k, w, v = inputs
         k, v = hide(k, low, high), hide(v, low, high)

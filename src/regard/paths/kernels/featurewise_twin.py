@@ -6,7 +6,7 @@ The twin of the compiled loops, with the same memory bound: never M × N × D at
 import torch
 from torch import Tensor
 
-from .additive_twin import blocks
+from .additive_twin import blocks, fresh
 from .intervals import hide, rows_of, visible_cells
 
 
@@ -97,11 +97,9 @@ def attention_second(
 ) -> tuple[Tensor, ...]:
     """The derivative of `attention_backward`: gradients of grad, query, key and value."""
     again = torch.is_grad_enabled()  # a third derivative was asked for
-    inputs: tuple[Tensor, ...] = grad, query, key, value
     a, b, c = cotangents
     with torch.enable_grad():
-        if not again:
-            inputs = tuple(tensor.detach().requires_grad_() for tensor in inputs)
+        inputs = tuple(fresh(tensor, again) for tensor in (grad, query, key, value))
         totals = tuple(torch.zeros_like(tensor) for tensor in inputs)
         g, q, k, v = inputs
         k, v = hide(k, low, high), hide(v, low, high)

@@ -13,7 +13,7 @@ from ..compile import inner, kernel
 from .additive_attention import PARTS, weight_tile
 from .factor import DIRECT, direct_cell, factored_cell
 from .rows import KEYS, QUERIES, bounds, dot_row, spread1, spread4, tile_interval
-from .vector import add_to, broadcast, lanes, load, store, zero
+from .vector import add_to, broadcast, lanes, load, store, total, zero
 
 
 @inner
@@ -52,7 +52,7 @@ def slope_part(part, origin, given, e, f, w, modes, low, high, value, grad, weig
         for i in range(start, stop):
             a, z = bounds(low, high, b, i, keys)
             row = (i - start) * stride
-            mean = rows[0] * 0
+            mean = total(zero(rows))
             for j in range(a, z):
                 mean += weights[b, i - origin, j] * rows[row + j]
             for j in range(a, z):
