@@ -14,9 +14,12 @@ D = 7
 MASK = regard.causal() & regard.lengths(torch.tensor([41, 1, 0]))
 
 
-def additive() -> torch.nn.Module:
+def additive() -> regard.Additive:
     torch.manual_seed(0)
     return regard.Additive(D, D, 5)
+
+
+ADDITIVE = additive()
 
 
 CALLS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
@@ -24,9 +27,9 @@ CALLS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "fused": lambda q, k, v: regard.attend(q, k, v, mask=MASK, path="fused"),
     "banded": lambda q, k, v: regard.attend(q, k, v, mask=MASK, path="banded"),
     "blockwise": lambda q, k, v: regard.attend(q, k, v, mask=MASK, path="blockwise"),
-    "kernels": lambda q, k, v: regard.attend(q, k, v, mask=MASK, score=additive(), path="kernels"),
+    "kernels": lambda q, k, v: regard.attend(q, k, v, mask=MASK, score=ADDITIVE, path="kernels"),
     "compiled scores": lambda q, k, v: regard.attend(
-        q, k, v, mask=MASK, score=additive(), normalize="sparsemax"
+        q, k, v, mask=MASK, score=ADDITIVE, normalize="sparsemax"
     ),
     "features": lambda q, k, v: regard.attend_features(q, k, v, mask=MASK),  # type: ignore
     "linear": lambda q, k, v: regard.attend_linear(q, k, v, causal=True),  # type: ignore
@@ -121,9 +124,7 @@ def _in_double(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     if name in ("kernels", "compiled scores"):
         normalize = "softmax" if name == "kernels" else "sparsemax"
         score = additive().double()
-        return regard.attend(
-            q, k, v, mask=MASK, score=score, normalize=normalize, path="reference"
-        )
+        return regard.attend(q, k, v, mask=MASK, score=score, normalize=normalize, path="reference")
     return CALLS[name](q, k, v)
 
 

@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple, overload
 
+import torch
 from torch import Tensor
 
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
 from regard.core.mask import Grid, Mask, as_mask
 from regard.core.names import find_normalizer, find_score
+from regard.core.process import settle
 from regard.core.request import Request, make_request, masked_leading
 from regard.core.score import Score, precise
 from regard.paths import fused
@@ -116,6 +118,7 @@ def attend(
     Raises:
         TypeError, ValueError: with what was expected, what came, and what to do
     """
+    settle()
     plain = mask is None and bias is None and not dropout and not return_map and path == "auto"
     tensors = all(isinstance(t, Tensor) for t in (query, key, value))  # else there is an error
     if plain and tensors and score == "scaled_dot" and normalize == "softmax":
@@ -202,7 +205,7 @@ def _request(
 def _map(request: Request) -> AttentionMap:
     """The lazy map of a request: with the noise, mask and parameters that made the output."""
     held = with_kernel(freeze(request.cleaned()))
-    watched = [(name, t, t._version) for name, t in request.tensors() if not t.is_inference()]
+    watched = [(name, t, t._version) for name, t in request.tensors() if _is_counted(t)]
 
     def scores(rows: slice) -> Tensor:
         for name, tensor, version in watched:
@@ -218,3 +221,8 @@ def _map(request: Request) -> AttentionMap:
         return held.weights(scores(rows), rows).to(request.value.dtype)
 
     return AttentionMap(weights, scores, (*request.leading, request.queries, request.keys))
+
+
+def _is_counted(tensor: Tensor) -> bool:
+    """Whether torch counts the changes to a tensor; a compiler cannot tell."""
+    return not torch.compiler.is_compiling() and not tensor.is_inference()

@@ -8,6 +8,7 @@ from regard.core.blocks import by_rows, transformed
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.normalize import softmax
+from regard.core.process import settle
 from regard.core.request import Request, make_request, precise
 from regard.core.score import dot
 from regard.paths import kernels
@@ -43,6 +44,7 @@ def attend_features(
 
     Returns: the context (..., M, D), or `Attended(output, map)`
     """
+    settle()
     if not scale > 0:
         raise ValueError(f"scale must be above 0, got {scale}")
     widths = [t.shape[-1] for t in (query, key, value) if t.dim()]

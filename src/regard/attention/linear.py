@@ -6,8 +6,10 @@ from regard.attention.attend import Attended
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.normalize import softmax
+from regard.core.process import settle
 from regard.core.request import make_request
 from regard.core.score import dot
+from regard.paths.linear import linear, linear_rows
 
 
 def attend_linear(
@@ -40,8 +42,7 @@ def attend_linear(
 
     Returns: the context (..., M, Dv), or `Attended(output, map)`
     """
-    from regard.paths.linear import linear, linear_rows
-
+    settle()
     if query.dim() and key.dim() and query.shape[-1] != key.shape[-1]:
         raise ValueError(
             f"query and key must have the same width, got query {tuple(query.shape)} and key "

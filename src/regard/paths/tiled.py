@@ -1,7 +1,6 @@
 """Attention within tiles of the map, as a function that can be differentiated again and again."""
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,6 @@ from torch.nn import functional as F
 
 from regard.paths.flash import ALL, Tile, differentiate, run, triangle
 from regard.paths.formula import elsewhere, second_gradients, visible_only
-
-_process = os.getpid()
 
 
 def attend_tiles(
@@ -53,8 +50,6 @@ def _attend(
 ) -> Tensor:
     if not query.is_cpu or torch.compiler.is_compiling():
         return elsewhere(query, key, value, tiles, scale)
-    if os.getpid() != _process:
-        _settle_in_child()
     tracked = query.requires_grad or key.requires_grad or value.requires_grad
     attend = _Attend.apply if tracked and torch.is_grad_enabled() else _plain
     output = attend(query, key, value, tiles, scale)
@@ -134,11 +129,14 @@ def _first(tensor: Tensor, slices: list[slice]) -> Tensor:
 
 
 def _finite(*tensors: Tensor) -> bool:
-    return all(math.isfinite(t.detach().sum(dtype=torch.float64)) for t in tensors)
+    precise = torch.float32 if tensors[0].dtype in (torch.float16, torch.bfloat16) else None
+    return all(math.isfinite(t.detach().sum(dtype=precise)) for t in tensors)
 
 
 def _rows(tensor: Tensor) -> Tensor:
     """The tensor itself if its rows lie in memory as the kernels assume, or a copy."""
+    if tensor.is_contiguous():
+        return tensor
     length, width = tensor.shape[-2:]
     apart = tensor.stride(-1) != 1 and width > 1
     overlapping = tensor.stride(-2) < width and length > 1
@@ -162,10 +160,3 @@ def _tidy(tiles: Sequence[Tile], query: Tensor, key: Tensor) -> Sequence[Tile]:
             return (Tile(ALL, ALL, ALL, tile.mask, tile.causal),)
     entries, rows, columns = range(batch), range(length), range(keys)
     return [t for t in tiles if entries[t.batch] and rows[t.rows] and columns[t.keys]]
-
-
-def _settle_in_child() -> None:
-    """Use one thread in a forked child: OpenMP would wait for threads that only the parent has."""
-    global _process
-    _process = os.getpid()
-    torch.set_num_threads(1)

@@ -6,7 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-import regard
+from regard.attention import attend
+from regard.core import mask as masks
+from regard.core import score as scores
 from regard.core.score import Score
 from regard.visual.gallery.cost import LENGTH, WIDTH, cost
 from regard.visual.gallery.exhibit import Exhibit
@@ -23,24 +25,24 @@ def exhibits() -> Iterator[Exhibit]:
 
 def _scores() -> Iterator[Exhibit]:
     table: list[tuple[str, str, str, str, Callable[[int], Score]]] = [
-        ("Dot", "f(q, k) = q · k", "Luong et al. 2015", '"dot"', lambda d: regard.Dot()),
+        ("Dot", "f(q, k) = q · k", "Luong et al. 2015", '"dot"', lambda d: scores.Dot()),
         ("Scaled dot", "f(q, k) = q · k / √d", "Vaswani et al. 2017", '"scaled_dot"',
-         lambda d: regard.ScaledDot()),
+         lambda d: scores.ScaledDot()),
         ("Cosine", "f(q, k) = β cos(q, k)", "Graves et al. 2014", "regard.Cosine(8.0)",
-         lambda d: regard.Cosine(8.0)),
+         lambda d: scores.Cosine(8.0)),
         ("General", "f(q, k) = qᵀ W k", "Luong et al. 2015", "regard.General(q_dim, k_dim)",
-         lambda d: _identity(regard.General(d, d))),
+         lambda d: _identity(scores.General(d, d))),
         ("Biased general", "f(q, k) = kᵀ (W q + b)", "Sordoni et al. 2016",
-         "regard.BiasedGeneral(q_dim, k_dim)", lambda d: _identity(regard.BiasedGeneral(d, d))),
+         "regard.BiasedGeneral(q_dim, k_dim)", lambda d: _identity(scores.BiasedGeneral(d, d))),
         ("Activated general", "f(q, k) = tanh(kᵀ W q + b)", "Ma et al. 2017",
          "regard.ActivatedGeneral(q_dim, k_dim)",
-         lambda d: _identity(regard.ActivatedGeneral(d, d))),
+         lambda d: _identity(scores.ActivatedGeneral(d, d))),
         ("Additive", "f(q, k) = wᵀ tanh(W₁ q + W₂ k)", "Bahdanau et al. 2015",
-         "regard.Additive(q_dim, k_dim, hidden)", lambda d: regard.Additive(d, d, d)),
+         "regard.Additive(q_dim, k_dim, hidden)", lambda d: scores.Additive(d, d, d)),
         ("Concat", "f(q, k) = wᵀ tanh(W [q ; k])", "Luong et al. 2015",
-         "regard.Concat(q_dim, k_dim, hidden)", lambda d: regard.Concat(d, d, d)),
+         "regard.Concat(q_dim, k_dim, hidden)", lambda d: scores.Concat(d, d, d)),
         ("Location", "f(q, position) = W q", "Luong et al. 2015",
-         "regard.Location(q_dim, max_length)", lambda d: regard.Location(d, LENGTH)),
+         "regard.Location(q_dim, max_length)", lambda d: scores.Location(d, LENGTH)),
         ("Your own", "f(q, k) = − |q − k|", "any callable", "lambda q, k: -torch.cdist(q, k)",
          lambda d: _negative_distance),
     ]  # fmt: skip
@@ -49,7 +51,7 @@ def _scores() -> Iterator[Exhibit]:
     for name, formula, paper, code, make in table:
         torch.manual_seed(11)
         small, large = make(WORD_WIDTH), make(WIDTH)
-        seen = regard.attend(target, source, source, score=small, return_map=True).map
+        seen = attend(target, source, source, score=small, return_map=True).map
         x = torch.randn(1, LENGTH, WIDTH)
         yield Exhibit(
             room="Score functions",
@@ -62,7 +64,7 @@ def _scores() -> Iterator[Exhibit]:
             weights=seen.dense().detach(),
             rows=TARGET,
             columns=SOURCE,
-            cost=cost(partial(regard.attend, x, x, x, score=large)),
+            cost=cost(partial(attend, x, x, x, score=large)),
         )
 
 
@@ -88,7 +90,7 @@ def _normalizers() -> Iterator[Exhibit]:
     source, target = words()
     for name, key, formula, caption in table:
         torch.manual_seed(2)
-        seen = regard.attend(target, source, source, normalize=key, return_map=True).map
+        seen = attend(target, source, source, normalize=key, return_map=True).map
         x = torch.randn(1, LENGTH, WIDTH)
         yield Exhibit(
             room="Normalizers",
@@ -100,29 +102,29 @@ def _normalizers() -> Iterator[Exhibit]:
             weights=seen.dense(),
             rows=TARGET,
             columns=SOURCE,
-            cost=cost(partial(regard.attend, x, x, x, normalize=key)),
+            cost=cost(partial(attend, x, x, x, normalize=key)),
         )
 
 
 def _masks() -> Iterator[Exhibit]:
     clauses = torch.tensor([0] * 4 + [1] * 3 + [2] * 6)
     long = torch.arange(LENGTH) // 64
-    table: list[tuple[str, str, str, Callable[[int], regard.Mask | None]]] = [
+    table: list[tuple[str, str, str, Callable[[int], masks.Mask | None]]] = [
         ("No mask", "mask=None", "Self-attention: the sentence looks at itself.", lambda n: None),
-        ("Causal", "mask=regard.causal()", "Nobody sees the future.", lambda n: regard.causal()),
+        ("Causal", "mask=regard.causal()", "Nobody sees the future.", lambda n: masks.causal()),
         ("Window", "mask=regard.window(2, 1)", "Two words back, one ahead.",
-         lambda n: regard.window(2, 1)),
+         lambda n: masks.window(2, 1)),
         ("Lengths", "mask=regard.lengths(torch.tensor(9))", "The last words are padding.",
-         lambda n: regard.lengths(torch.tensor(n * 9 // 13))),
+         lambda n: masks.lengths(torch.tensor(n * 9 // 13))),
         ("Segments", "mask=regard.segments(ids)", "Three texts packed into one sequence.",
-         lambda n: regard.segments(clauses if n == 13 else long)),
+         lambda n: masks.segments(clauses if n == 13 else long)),
         ("Composed", "mask=regard.causal() & regard.segments(ids)", "Masks compose with & | ~.",
-         lambda n: regard.causal() & regard.segments(clauses if n == 13 else long)),
+         lambda n: masks.causal() & masks.segments(clauses if n == 13 else long)),
     ]  # fmt: skip
     source, _ = words()
     x = torch.randn(1, LENGTH, WIDTH)
     for name, code, caption, make in table:
-        seen = regard.attend(source / 3, source, source, mask=make(len(SOURCE)), return_map=True)
+        seen = attend(source / 3, source, source, mask=make(len(SOURCE)), return_map=True)
         yield Exhibit(
             room="Masks",
             name=name,
@@ -133,7 +135,7 @@ def _masks() -> Iterator[Exhibit]:
             weights=seen.map.dense(),
             rows=SOURCE,
             columns=SOURCE,
-            cost=cost(partial(regard.attend, x, x, x, mask=make(LENGTH))),
+            cost=cost(partial(attend, x, x, x, mask=make(LENGTH))),
         )
 
 

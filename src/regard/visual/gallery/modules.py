@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-import regard
 from regard import layers
+from regard.attention import Attended, attend, attend_linear
 from regard.visual.gallery.cost import LENGTH, WIDTH, cost
 from regard.visual.gallery.exhibit import Exhibit
 from regard.visual.gallery.sentence import SOURCE, TARGET, words
@@ -73,11 +73,11 @@ def _table() -> list[tuple[str, str, str, str, str, str, Callable[[], Seen], Cal
          lambda: _timed(layers.MultiHeadAttention(WIDTH, 4, position=layers.ALiBi(4)))),
         ("Efficient", "Efficient attention", "C = ρ(Q) (ρ(K)ᵀ V)", "Shen et al. 2018",
          "regard.attend_linear(q, k, v)", "The map it implies; it is never made.",
-         lambda: _linear(causal=False), lambda: _timed_function(regard.attend_linear)),
+         lambda: _linear(causal=False), lambda: _timed_function(attend_linear)),
         ("Efficient", "Efficient, causal", "Σ_{j≤i} e^{k_j} v_jᵀ / Σ_{j≤i} e^{k_j}",
          "Shen et al. 2018", "regard.attend_linear(q, k, v, causal=True)",
          "A running state takes the place of the past.", lambda: _linear(causal=True),
-         lambda: _timed_function(lambda *x: regard.attend_linear(*x, causal=True))),
+         lambda: _timed_function(lambda *x: attend_linear(*x, causal=True))),
         ("Two inputs, levels, graphs, memory", "Co-attention", "C = tanh(Qᵀ W_b V)",
          "Lu et al. 2016", "layers.CoAttention(left_dim, right_dim, hidden)",
          "The affinity of both sentences, with W_b = 1 / d; negative is shown as 0.", _co,
@@ -153,7 +153,7 @@ def _feature() -> Seen:
 
 def _sinusoids() -> Seen:
     positions = layers.PositionalEncoding(D)(torch.zeros(1, len(SOURCE), D))
-    seen = regard.attend(positions, positions, positions, score="dot", return_map=True).map
+    seen = attend(positions, positions, positions, score="dot", return_map=True).map
     return Seen(seen.dense()[0], SOURCE, SOURCE)
 
 
@@ -163,22 +163,22 @@ def _alike() -> Tensor:
 
 def _rotary() -> Seen:
     x = layers.Rotary(D).rotate(_alike())
-    seen = regard.attend(x, x, x, return_map=True).map
+    seen = attend(x, x, x, return_map=True).map
     return Seen(seen.dense()[0], SOURCE, SOURCE)
 
 
 def _alibi() -> Seen:
     x = _alike()
     bias = layers.ALiBi(4).bias(len(SOURCE), len(SOURCE))[0]
-    seen = regard.attend(x, x, x, bias=2 * bias, return_map=True).map
+    seen = attend(x, x, x, bias=2 * bias, return_map=True).map
     return Seen(seen.dense()[0], SOURCE, SOURCE)
 
 
 def _linear(*, causal: bool) -> Seen:
     _, source = _sentences()
     q, k = 2.5 * source, 2.5 * source
-    seen = regard.attend_linear(q, k, source, causal=causal, return_map=True)
-    assert isinstance(seen, regard.Attended)
+    seen = attend_linear(q, k, source, causal=causal, return_map=True)
+    assert isinstance(seen, Attended)
     return Seen(seen.map.dense()[0], SOURCE, SOURCE)
 
 
