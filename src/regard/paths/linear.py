@@ -27,6 +27,7 @@ from regard.paths.linear_state import (
     linear_step,
     peak,
     positive,
+    power,
 )
 from regard.paths.linear_sweep import stretches
 
@@ -99,7 +100,7 @@ def linear_context(key: Tensor, value: Tensor, *, seen: Tensor | None = None) ->
     with exactly(key):
         k, v = _hide(key, seen, -math.inf), _hide(value, seen, 0)
         maximum = peak(k)
-        powers = (k - maximum).exp()
+        powers = power(k - maximum)
         state = LinearState(powers.mT @ v, powers.sum(-2, keepdim=True), maximum)
         return context(state).to(value.dtype)
 
@@ -157,8 +158,8 @@ def _rows(weight: Tensor, key: Tensor, chosen: range, offset: int) -> Tensor:
 
     summit = peak(far)  # (..., 1, F)
     maximum = torch.maximum(summit, peak(near).squeeze(-2))  # (..., rows, F)
-    far, near = (far - summit).exp(), (near - maximum.unsqueeze(-2)).exp()
-    shrink = (summit - maximum).exp()
+    far, near = power(far - summit), power(near - maximum.unsqueeze(-2))
+    shrink = power(summit - maximum)
     total = shrink * far.sum(-2, keepdim=True) + near.sum(-2)
     share = weight / positive(total)  # (..., rows, F)
     seen_by_all = (share * shrink) @ far.mT

@@ -1,11 +1,13 @@
 """The gradient of efficient attention: the sweep in reverse.
 
 It keeps one state per block of pairs and recomputes the rest, so memory is linear in the length.
-With g the gradient of the output, e, p, Z and S as in the sweep, dS and dz the gradients of the
-state after a piece, and D = g Sᵀ + tril(g Vᵀ) e the gradient of p:
+With g the gradient of the output, dS and dz the gradients of the state after a gentle piece, and
+D = g Sᵀ + tril(g Vᵀ) e the gradient of p:
 
     dρq = D / Z        dZ = −p · D / Z        dV = tril(p eᵀ)ᵀ g + e dS
     dk_j = e_j · (Σ_{i≥j} p_i (g_i · v_j) + dS v_j + Σ_{i≥j} dZ_i + dz)
+
+A steep piece has E_ij in place of e_j wherever a query i is involved.
 """
 
 from __future__ import annotations
@@ -15,21 +17,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.paths.linear_state import LinearState, context, positive
-from regard.paths.linear_sweep import (
-    Keys,
-    Load,
-    Past,
-    Plan,
-    absorb,
-    cut,
-    in_blocks,
-    inside,
-    meet,
-    shares,
-    stretches,
-    triangle,
-)
+from regard.paths.linear_piece import Gentle, Steep, in_blocks, triangle
+from regard.paths.linear_state import LinearState, climb, context, positive, power
+from regard.paths.linear_sweep import Load, Plan, absorb, cut, meet, stretches
 
 
 class Gradients(NamedTuple):
@@ -64,16 +54,21 @@ def differentiate(
     if plan.pairs:
         end = absorb(load, start, plan)
         # Powers and values are loaded again when their turn comes.
-        trail = [past for _, past in meet(load, end, plan.pieces())]
+        trail = [(piece, part.forget()) for piece, part, _ in meet(load, end, plan.pieces())]
         while trail:
-            past = trail.pop()
-            key, value = load(past.piece.key, past.piece.size)
-            powers = (key - past.after.maximum).exp_()
-            keys = Keys(in_blocks(powers), in_blocks(value))
-            d_state = _pairs(grad, query, keys, past, d_state, into)
+            (at, other, size), part = trail.pop()
+            part = part.recall(*load(other, size))
+            pair = Gradients(
+                *(x[:, o : o + size] for x, o in zip(into, (at, other, other), strict=True))
+            )
+            g, q = cut(grad, at, size), cut(query, at, size)
+            if isinstance(part, Gentle):
+                d_state = _gentle(g, q, part, d_state, pair)
+            else:
+                d_state = _steep(g, q, part, d_state, pair)
     for at, size in stretches(0, plan.lead, plan.most):
         key, value = load(at, size)
-        powers = (key - end.maximum).exp_()
+        powers = power(key - end.maximum)
         d_powers = torch.bmm(value, d_state.sums.mT).add_(d_state.normalizer)
         torch.mul(d_powers, powers, out=into.key[:, at : at + size])
         into.value[:, at : at + size] = torch.bmm(powers, d_state.sums)
@@ -94,46 +89,68 @@ def _rest(
     return StateGradient(d_seen / normalizer.mT, d_normalizer)
 
 
-def _pairs(
-    grad: Tensor, query: Tensor, keys: Keys, past: Past, d_state: StateGradient, into: Gradients
+def _gentle(
+    grad: Tensor, query: Tensor, part: Gentle, d_state: StateGradient, into: Gradients
 ) -> StateGradient:
-    """Of a piece of pairs; the gradient of the state before it, from that of the state after."""
-    (blocks, size, features), heads = keys.powers.shape, len(past.shrink)
+    """The gradient of the state before a gentle piece, from that of the state after it."""
+    (blocks, size, features), heads = part.powers.shape, len(part.shrink)
     count = blocks // heads
-    at, other, length = past.piece
-    weight = in_blocks(cut(query, at, length).softmax(-1))
-    g = in_blocks(cut(grad, at, length))
-    share, total = shares(weight, keys, past)
+    g, weight = in_blocks(grad), in_blocks(query.softmax(-1))
+    share, total = part.shares(weight)
 
-    d_inside = torch.bmm(g, keys.value.mT).tril_()  # (nb, c, c)
-    d_share = torch.bmm(g, past.sums.mT).baddbmm_(d_inside, keys.powers)
+    d_inside = torch.bmm(g, part.value.mT).tril_()  # (nb, c, c)
+    d_share = torch.bmm(g, part.sums.mT).baddbmm_(d_inside, part.powers)
     d_weight = d_share.div_(total)
     d_total = (share * d_weight).neg_()
 
     # What the blocks after each block, and the state after the piece, ask of its sums.
     strict = triangle(g, count, -1).mT.expand(heads, count, count)
-    asked = torch.bmm(share.mT, g).view(heads, count, past.sums[0].numel())  # (n, b, F Dv)
+    asked = torch.bmm(share.mT, g).view(heads, count, part.sums[0].numel())  # (n, b, F Dv)
     d_sums = torch.baddbmm(d_state.sums.flatten(1)[:, None], strict, asked)
     mass = d_total.sum(1).view(heads, count, features)  # (n, b, F)
     d_normalizer = torch.baddbmm(d_state.normalizer, strict, mass)
     before = StateGradient(
-        (d_sums[:, 0] + asked[:, 0]).view(d_state.sums.shape) * past.shrink.mT,
-        (d_normalizer[:, :1] + mass[:, :1]) * past.shrink,
+        (d_sums[:, 0] + asked[:, 0]).view(d_state.sums.shape) * part.shrink.mT,
+        (d_normalizer[:, :1] + mass[:, :1]) * part.shrink,
     )
 
-    d_sums, d_normalizer = d_sums.view(past.sums.shape), d_normalizer.view(blocks, 1, features)
+    d_sums, d_normalizer = d_sums.view(part.sums.shape), d_normalizer.view(blocks, 1, features)
     above = triangle(g, size).mT.expand(blocks, size, size)
     d_powers = torch.baddbmm(d_normalizer, above, d_total)
-    d_powers.baddbmm_(keys.value, d_sums.mT).baddbmm_(d_inside.mT, share)
-    d_value = torch.bmm(keys.powers, d_sums).baddbmm_(inside(share, keys).mT, g)
+    d_powers.baddbmm_(part.value, d_sums.mT).baddbmm_(d_inside.mT, share)
+    d_value = torch.bmm(part.powers, d_sums).baddbmm_(part.inside(share).mT, g)
 
-    d_weight, weight, d_powers, powers = (
-        part.view(heads, length, features) for part in (d_weight, weight, d_powers, keys.powers)
-    )
-    _through_softmax(d_weight, weight, into.query[:, at : at + length])
-    torch.mul(d_powers, powers, out=into.key[:, other : other + length])
-    into.value[:, other : other + length] = d_value.view(heads, length, d_value.shape[-1])
+    _through_softmax(d_weight.view(query.shape), weight.view(query.shape), into.query)
+    torch.mul(d_powers.view(query.shape), part.powers.view(query.shape), out=into.key)
+    into.value.copy_(d_value.view(into.value.shape))
     return before
+
+
+def _steep(
+    g: Tensor, query: Tensor, part: Steep, d_state: StateGradient, into: Gradients
+) -> StateGradient:
+    """The gradient of the state before a steep piece, from that of the state after it."""
+    weight, before = query.softmax(-1), part.before
+    each, shrink = part.powers()  # (n, c, c, F), (n, c, F)
+    share, total = part.shares(weight, each, shrink)
+    inside = (each @ share.unsqueeze(-1)).squeeze(-1)  # (n, c, c)
+
+    d_inside = torch.bmm(g, part.value.mT)  # where j > i, E is zero
+    d_share = shrink * torch.bmm(g, before.sums.mT)
+    d_share += (d_inside.unsqueeze(-2) @ each).squeeze(-2)
+    d_weight = d_share / total
+    d_total = (share * d_weight).neg_()
+
+    powers, shrunk, _ = climb(before, part.key)
+    d_powers = torch.bmm(part.value, d_state.sums.mT).add_(d_state.normalizer)
+    d_each = share.unsqueeze(-2) * d_inside.unsqueeze(-1) + d_total.unsqueeze(-2)
+    torch.add((each * d_each).sum(-3), d_powers.mul_(powers), out=into.key)
+    into.value.copy_(torch.bmm(powers, d_state.sums).baddbmm_(inside.mT, g))
+    _through_softmax(d_weight, weight, into.query)
+    return StateGradient(
+        torch.baddbmm(d_state.sums * shrunk.mT, (share * shrink).mT, g),
+        d_state.normalizer * shrunk + (shrink * d_total).sum(-2, keepdim=True),
+    )
 
 
 def _through_softmax(d_weight: Tensor, weight: Tensor, into: Tensor) -> None:

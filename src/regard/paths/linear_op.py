@@ -19,7 +19,6 @@ from regard.paths.linear_sweep import (
     ROWS,
     Plan,
     absorb,
-    answer,
     cut,
     cut_keys,
     meet,
@@ -48,7 +47,7 @@ def sweep_under_autograd(
     start = _start(key, value)
     with torch.no_grad():
         load = cut_keys(key.detach(), value.detach(), seen)
-        pieces = [past.piece for _, past in meet(load, absorb(load, start, plan), plan.pieces())]
+        pieces = [piece for piece, *_ in meet(load, absorb(load, start, plan), plan.pieces())]
 
     # One split instead of many slices: the backward of a slice fills the whole tensor with zeros.
     sizes = [piece.size for piece in pieces]
@@ -63,9 +62,9 @@ def sweep_under_autograd(
 
     state = absorb(load_part, start, plan._replace(most=max(plan.lead, 1)))
     outputs = [start.sums.new_zeros(len(start.sums), plan.blind, value.shape[-1])]
-    for part, (keys, past) in zip(queries, meet(load_part, state, pieces), strict=True):
-        outputs.append(answer(cut(part, 0, past.piece.size), keys, past))
-        state = past.after
+    for q, (piece, part, after) in zip(queries, meet(load_part, state, pieces), strict=True):
+        outputs.append(part.answer(cut(q, 0, piece.size)))
+        state = after
     outputs.append(cut(rest, 0, plan.rest).softmax(-1) @ context(state))
     return torch.cat(outputs, -2).to(value.dtype).view(*query.shape[:-1], value.shape[-1])
 
@@ -82,15 +81,14 @@ def _forward(
         out = output[group].flatten(0, -3)
         out[:, : plan.blind] = 0
         state = absorb(load, _start(k, v), plan)
-        for keys, past in meet(load, state, plan.pieces()):
-            at, _, size = past.piece
-            out[:, at : at + size] = answer(cut(q, at, size), keys, past)
-            state = past.after
+        for (at, _, size), part, after in meet(load, state, plan.pieces()):
+            out[:, at : at + size] = part.answer(cut(q, at, size))
+            state = after
         seen_by_all = context(state)
         for at, size in stretches(plan.blind + plan.pairs, q.shape[-2], plan.most):
             out[:, at : at + size] = torch.bmm(cut(q, at, size).softmax(-1), seen_by_all)
-        for part, done in zip(end, state, strict=True):
-            part[group] = done.view(part[group].shape)
+        for kept, done in zip(end, state, strict=True):
+            kept[group] = done.view(kept[group].shape)
     return output, *end
 
 

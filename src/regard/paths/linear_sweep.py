@@ -3,13 +3,6 @@
 First the keys that every query sees are taken in, then queries and keys go in pairs, each query
 with the last key it may see, then the queries that see everything ask the finished state.
 Bidirectional attention has no pairs, causal attention of one sequence nothing else.
-
-In a piece of pairs, with e = e^{k − maximum} and S, z the state before it,
-
-    Z_i = z + Σ_{j≤i} e_j        p = ρq(Q) / Z        output = p S + tril(p eᵀ) V
-
-One maximum for a whole piece is exact while it climbs little inside the piece. Where it climbs
-more, the piece is halved; a piece of one position is always exact.
 """
 
 from __future__ import annotations
@@ -21,16 +14,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.paths.linear_state import (
-    CLIMB,
-    LinearState,
-    accumulating,
-    climb,
-    positive,
-)
+from regard.paths import linear_piece
+from regard.paths.linear_piece import Gentle, Steep
+from regard.paths.linear_state import CLIMB, LinearState, accumulating, climb, peak
 
 ROWS = 4096  # positions x heads in a piece: its tensors stay in the cache
-BLOCK = 64  # positions whose pairs are multiplied out; a piece holds several blocks
+STEEP = 16  # positions of a piece in which every query has a maximum of its own
 
 
 class Piece(NamedTuple):
@@ -52,39 +41,25 @@ class Plan(NamedTuple):
 
     @classmethod
     def of(cls, queries: int, keys: int, offset: int, heads: int) -> Plan:
+        block = linear_piece.BLOCK
         if not heads:  # an empty batch has nothing to sweep
-            return cls(0, 0, 0, 0, BLOCK)
+            return cls(0, 0, 0, 0, block)
         blind = min(max(-offset, 0), queries)
         lead = min(max(offset, 0), keys)
         pairs = min(queries - blind, keys - lead)
-        most = max(ROWS // heads // BLOCK, 1) * BLOCK
-        return cls(blind, lead, pairs, queries - blind - pairs, most)
+        return cls(
+            blind, lead, pairs, queries - blind - pairs, max(ROWS // heads // block, 1) * block
+        )
 
     def pieces(self) -> list[Piece]:
-        whole = self.pairs // BLOCK * BLOCK
+        """The pairs, whole blocks first."""
+        whole = self.pairs // linear_piece.BLOCK * linear_piece.BLOCK
         spans = stretches(0, whole, self.most) + stretches(whole, self.pairs, self.most)
         return [Piece(self.blind + start, self.lead + start, size) for start, size in spans]
 
 
 # Keys (n, size, F) and values (n, size, Dv) from a start on; hidden keys −inf, hidden values 0.
 Load = Callable[[int, int], tuple[Tensor, Tensor]]
-
-
-class Keys(NamedTuple):
-    """The keys of a piece in blocks of c positions; the (n, b) blocks lie in one dimension."""
-
-    powers: Tensor  # e, (nb, c, F)
-    value: Tensor  # (nb, c, Dv)
-
-
-class Past(NamedTuple):
-    """A piece of pairs, and what came before each of its blocks."""
-
-    piece: Piece
-    sums: Tensor  # S, (nb, F, Dv)
-    normalizer: Tensor  # z, (nb, 1, F)
-    shrink: Tensor  # e^{maximum before the piece − maximum}, (n, 1, F)
-    after: LinearState
 
 
 def absorb(load: Load, state: LinearState, plan: Plan) -> LinearState:
@@ -100,52 +75,28 @@ def absorb(load: Load, state: LinearState, plan: Plan) -> LinearState:
     return state
 
 
-def meet(load: Load, state: LinearState, pieces: list[Piece]) -> Iterator[tuple[Keys, Past]]:
-    """Walk the pairs piece by piece, halving those in which a maximum climbs too far."""
+def meet(
+    load: Load, state: LinearState, pieces: list[Piece]
+) -> Iterator[tuple[Piece, Gentle | Steep, LinearState]]:
+    """Walk the pairs piece by piece, each with the state after it.
+
+    A piece in which a maximum climbs too far to be shared is halved until it is short enough for
+    every query to have its own. One with a number that is not finite is halved down to single
+    positions: the number harms its own position and those after, and no position before.
+    """
     todo = pieces[::-1]
     while todo:
         piece = todo.pop()
         key, value = load(piece.key, piece.size)
-        powers, shrink, base = climb(state, key)
-        if piece.size > 1 and not _gentle(state, base, key, value):
-            todo += _halves(piece)
-            continue
-        keys = Keys(in_blocks(powers), in_blocks(value))
-        past = _past(keys, piece, shrink, base)
-        yield keys, past
-        state = past.after
-
-
-def answer(query: Tensor, keys: Keys, past: Past) -> Tensor:
-    """The outputs (n, size, Dv) of a piece, from its queries (n, size, F)."""
-    share, _ = shares(in_blocks(query.softmax(-1)), keys, past)
-    output = torch.baddbmm(torch.bmm(share, past.sums), inside(share, keys), keys.value)
-    return output.view(*query.shape[:2], keys.value.shape[-1])
-
-
-def shares(weight: Tensor, keys: Keys, past: Past) -> tuple[Tensor, Tensor]:
-    """p = ρq(Q) / Z and Z of a piece, both (nb, c, F)."""
-    blocks, size, _ = keys.powers.shape
-    below = triangle(keys.powers, size).expand(blocks, size, size)
-    total = torch.baddbmm(positive(past.normalizer), below, keys.powers)
-    return weight / total, total
-
-
-def inside(share: Tensor, keys: Keys) -> Tensor:
-    """The attention map inside each block, (nb, c, c)."""
-    return torch.bmm(share, keys.powers.mT).tril()
-
-
-def in_blocks(tensor: Tensor) -> Tensor:
-    """(n, size, D) as (nb, c, D); what is not whole blocks is one block."""
-    heads, length, last = tensor.shape
-    size = BLOCK if length % BLOCK == 0 else length
-    return tensor.reshape(heads * (length // size), size, last)
-
-
-def triangle(like: Tensor, size: int, diagonal: int = 0) -> Tensor:
-    """Ones on and below a diagonal, (size, size)."""
-    return torch.ones(size, size, dtype=like.dtype, device=like.device).tril_(diagonal)
+        climbed = _climbed(state, key, value) if piece.size > 1 else 0.0
+        way: type[Gentle] | type[Steep] = Gentle
+        if not climbed <= CLIMB[key.dtype]:
+            if piece.size > STEEP or math.isnan(climbed):
+                todo += _halves(piece)
+                continue
+            way = Steep
+        part, state = way.meet(key, value, state)
+        yield piece, part, state
 
 
 def stretches(start: int, stop: int, most: int) -> list[tuple[int, int]]:
@@ -172,37 +123,20 @@ def cut_keys(key: Tensor, value: Tensor, seen: Tensor | None) -> Load:
     return load
 
 
-def _past(keys: Keys, piece: Piece, shrink: Tensor, base: LinearState) -> Past:
-    heads, features, value_dim = base.sums.shape
-    blocks = len(keys.powers)
-    count = blocks // heads
-    strict = triangle(keys.powers, count, -1).expand(heads, count, count)
+def _climbed(state: LinearState, key: Tensor, value: Tensor) -> float:
+    """How far a maximum climbs above what the first query of a piece sees.
 
-    added = torch.bmm(keys.powers.mT, keys.value).view(heads, count, features * value_dim)
-    sums = torch.baddbmm(base.sums.flatten(1)[:, None], strict, added)  # (n, b, F Dv)
-    mass = keys.powers.sum(1).view(heads, count, features)
-    normalizer = torch.baddbmm(base.normalizer, strict, mass)  # (n, b, F)
-    after = LinearState(
-        (sums[:, -1] + added[:, -1]).view(base.sums.shape),
-        normalizer[:, -1:] + mass[:, -1:],
-        base.maximum,
-    )
-    before = sums.view(blocks, features, value_dim), normalizer.view(blocks, 1, features)
-    return Past(piece, *before, shrink, after)
-
-
-def _gentle(before: LinearState, base: LinearState, key: Tensor, value: Tensor) -> bool:
-    """Whether one maximum may serve a piece of pairs.
-
-    Not where it climbs too far above what the first query sees, and not where a number is not
-    finite: alone it harms its own position and those after, together all of the piece.
+    Not a number where the piece spoils a head that was sound; a head spoiled before is beyond help.
     """
-    climbed = base.maximum - torch.maximum(before.maximum, key[:, :1])
-    climbed = climbed.masked_fill(base.maximum == torch.finfo(key.dtype).min, 0)  # no key at all
-    steepest = climbed.amax() + 0 * value.sum()
+    highest = torch.maximum(state.maximum, peak(key))
+    climbed = highest - torch.maximum(state.maximum, key[:, :1])
+    climbed = climbed.masked_fill(highest == torch.finfo(key.dtype).min, 0)  # no key at all
+    spoils = 0 * value.sum((1, 2))  # (n,)
+    sound = (state.sums.sum((1, 2)) + state.normalizer.sum((1, 2))).isfinite()
+    steepest = (climbed.amax((1, 2)) + spoils).masked_fill(~sound, 0).amax()
     if torch._C._are_functorch_transforms_active():
         steepest = _over_everything(steepest.detach())
-    return steepest.item() <= CLIMB[key.dtype]
+    return steepest.item()
 
 
 @torch.library.custom_op("regard::linear_steepest", mutates_args=())
@@ -224,7 +158,7 @@ def _(info, in_dims, steepest):
 def _halves(piece: Piece) -> list[Piece]:
     """Both halves, the earlier one last; blocks stay whole while there are two."""
     left = piece.size // 2
-    if left >= BLOCK:
-        left = left // BLOCK * BLOCK
+    if left >= linear_piece.BLOCK:
+        left = left // linear_piece.BLOCK * linear_piece.BLOCK
     right = Piece(piece.query + left, piece.key + left, piece.size - left)
     return [right, piece._replace(size=left)]
