@@ -449,19 +449,21 @@ def test_a_bias_that_needs_a_gradient_is_not_fused() -> None:
         ({}, "fused"),
         ({"mask": regard.causal()}, "fused"),
         ({"mask": regard.window(4, 4)}, "banded"),
-        ({"mask": regard.lengths(torch.tensor([3, 90]))}, "banded"),
+        ({"mask": regard.lengths(torch.tensor([3, 900]))}, "banded"),
         ({"dropout": 0.1}, "blockwise"),
         ({"normalize": "sparsemax"}, "blockwise"),
         ({"score": negative_distance}, "blockwise"),
-        ({"score": regard.Additive(D, D, 3)}, "kernels"),
-        ({"score": regard.Additive(D, D, 3), "dropout": 0.1}, "blockwise"),
-        ({"score": regard.Location(D, 128)}, "fused"),
+        ({"score": regard.Additive(64, 64, 3)}, "kernels"),
+        ({"score": regard.Additive(64, 64, 3), "dropout": 0.1}, "blockwise"),
+        ({"score": regard.Location(64, 1024)}, "fused"),
+        ({"mask": regard.window(4, 4), "bias": torch.zeros(997, 1009)}, "fused"),
+        ({"normalize": "hard"}, "gather"),
     ],
 )
 def test_explain_tells_the_path_and_why(more: dict, expected: str) -> None:
-    q, k, v = torch.randn(2, H, 97, D), torch.randn(2, H, 101, D), torch.randn(2, H, 101, E)
-    if "mask" in more and more["mask"] is not None and expected == "fused":
-        k, v = k[..., :97, :], v[..., :97, :]
+    q, k, v = torch.randn(2, H, 997, 64), torch.randn(2, H, 1009, 64), torch.randn(2, H, 1009, 64)
+    if expected == "fused" and isinstance(more.get("mask"), type(regard.causal())):
+        k, v = (k, v) if "bias" in more else (k[..., :997, :], v[..., :997, :])
     plan = regard.explain(q, k, v, **more)
     assert plan.path == expected
     assert plan.reason in str(plan)
