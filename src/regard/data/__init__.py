@@ -1,0 +1,56 @@
+"""Paired text and frames: reading, tokenizing, storing, batching and generating."""
+
+from regard.data.batch import Batch, Batches, Order, collate
+from regard.data.encoded import Encoded, encode_pairs
+from regard.data.fetch import fetch
+from regard.data.frames import read_frames, write_frames
+from regard.data.generated import GENERATED, SPLITS, generate
+from regard.data.pairs import Pairs
+from regard.data.reader import READERS, from_dataset, read_pairs
+from regard.data.recipes import RECIPES, data_folder, read_recipe
+from regard.data.report import Report
+from regard.data.text import (
+    read_aligned,
+    read_dictionary,
+    read_fixed_width,
+    read_jsonl,
+    read_tsv,
+)
+from regard.data.tokenizer import (
+    Tokenizer,
+    load_tokenizer,
+    train_tokenizer,
+    train_tokenizers,
+)
+
+__all__ = [
+    "GENERATED",
+    "READERS",
+    "RECIPES",
+    "SPLITS",
+    "Batch",
+    "Batches",
+    "Encoded",
+    "Order",
+    "Pairs",
+    "Report",
+    "Tokenizer",
+    "collate",
+    "data_folder",
+    "encode_pairs",
+    "fetch",
+    "from_dataset",
+    "generate",
+    "load_tokenizer",
+    "read_aligned",
+    "read_dictionary",
+    "read_fixed_width",
+    "read_frames",
+    "read_jsonl",
+    "read_pairs",
+    "read_recipe",
+    "read_tsv",
+    "train_tokenizer",
+    "train_tokenizers",
+    "write_frames",
+]

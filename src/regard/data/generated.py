@@ -1,0 +1,127 @@
+"""Tasks whose pairs are made, not read: dates, reverse, copy, addition, signal."""
+
+import random
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from functools import cache
+from typing import NamedTuple
+
+from regard.core.names import nearest
+from regard.data import dates
+from regard.data.pairs import Pair, Pairs
+from regard.data.signal import SYMBOLS, signal
+
+SPLITS = ("train", "valid", "test")
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def split_of(text: str) -> str:
+    """The split a text belongs to, by a checksum: one in twenty is for validation, one for test.
+
+    It depends on nothing else, so that splits of any size and seed have no text in common.
+
+    >>> split_of("1994-09-27")
+    'train'
+    """
+    return {0: "test", 1: "valid"}.get(zlib.crc32(text.encode()) % 20, "train")
+
+
+@cache
+def _dates(split: str) -> list[date]:
+    days = (dates.FIRST + timedelta(n) for n in range((dates.LAST - dates.FIRST).days + 1))
+    return [day for day in days if split_of(day.isoformat()) == split]
+
+
+def _date(draw: random.Random, split: str) -> Pair:
+    day = draw.choice(_dates(split))
+    return draw.choice(dates.WAYS)(day), day.isoformat()
+
+
+def _word(draw: random.Random, split: str, letters: str, shortest: int, longest: int) -> str:
+    while True:
+        word = "".join(draw.choices(letters, k=draw.randint(shortest, longest)))
+        if split_of(word) == split:
+            return word
+
+
+def _copy(draw: random.Random, split: str) -> Pair:
+    word = _word(draw, split, LETTERS, 3, 12)
+    return word, word
+
+
+def _reverse(draw: random.Random, split: str) -> Pair:
+    word = _word(draw, split, LETTERS, 3, 12)
+    return word, word[::-1]
+
+
+def _addition(draw: random.Random, split: str) -> Pair:
+    while True:
+        left, right = draw.randint(0, 999), draw.randint(0, 999)
+        # 3+5 and 5+3 are the same sum: they belong to the same split.
+        if split_of("{}+{}".format(*sorted((left, right)))) == split:
+            return f"{left}+{right}", str(left + right)
+
+
+def _signal(draw: random.Random, split: str) -> Pair:
+    word = _word(draw, split, SYMBOLS, 3, 8)
+    return signal(word, draw.getrandbits(63)), " ".join(word)
+
+
+class Generated(NamedTuple):
+    """A task whose pairs are made."""
+
+    about: str
+    draw: Callable[[random.Random, str], Pair]
+    source: str | None  # kinds of tokenizer that suit it; None for frames
+    target: str
+
+
+GENERATED = {
+    "dates": Generated(
+        f"{len(dates.WAYS)} English and Korean ways of writing a date → ISO, 1900–2099",
+        _date,
+        "characters",
+        "characters",
+    ),
+    "reverse": Generated("letters → the letters backwards", _reverse, "characters", "characters"),
+    "copy": Generated("letters → the same letters", _copy, "characters", "characters"),
+    "addition": Generated(
+        "a sum of two numbers → its value", _addition, "characters", "characters"
+    ),
+    "signal": Generated("noisy float frames → the symbols they spell", _signal, None, "phonemes"),
+}
+
+
+def generate(name: str, split: str = "train", *, count: int, seed: int = 0) -> Pairs:
+    """Make pairs of a task; the same name, split, count and seed give the same pairs.
+
+    >>> list(generate("reverse", "test", count=2, seed=1))[0]
+    ('...', '...')
+    >>> generate("dates", count=3, seed=5)[0][1][4]
+    '-'
+
+    Args:
+        name: "dates", "reverse", "copy", "addition" or "signal"
+        split: "train", "valid" or "test"; what is in one is never in another, whatever the seed
+        count: how many pairs
+        seed: a larger count continues the pairs of a smaller one
+    """
+    if name not in GENERATED:
+        raise ValueError(f"unknown task {name!r}{nearest(name, GENERATED)}")
+    check_split(split)
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+    draw = random.Random(f"{name} {split} {seed}")
+
+    def rows() -> Iterator[Pair]:
+        for _ in range(count):
+            yield GENERATED[name].draw(draw, split)
+
+    return Pairs.collect(rows())
+
+
+def check_split(split: str) -> None:
+    """Refuse a split that there is not."""
+    if split not in SPLITS:
+        raise ValueError(f"unknown split {split!r}{nearest(split, SPLITS)}")

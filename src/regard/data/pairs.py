@@ -1,0 +1,139 @@
+"""Pairs of source and target, in memory or memory-mapped from an Arrow file."""
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from regard.data.report import Report
+
+ROWS = 8192  # rows that are held in memory while an Arrow file is written
+
+Source = str | np.ndarray  # a text, or float frames of shape (length, features)
+Pair = tuple[Source, str]
+
+
+class Pairs(Sequence[Pair]):
+    """A sequence of (source, target) pairs, with a report of the lines that could not be used.
+
+    >>> pairs = Pairs.collect([("one", "eins"), ("two", "zwei"), ("three", "drei")])
+    >>> len(pairs), pairs[1], list(pairs[1:].targets)
+    (3, ('two', 'zwei'), ['zwei', 'drei'])
+
+    Args:
+        sources: texts, or float frames of shape (length, features)
+        targets: texts, as many
+        report: what the reader met
+    """
+
+    def __init__(
+        self, sources: Sequence[Any], targets: Sequence[str], report: Report | None = None
+    ) -> None:
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"there must be as many targets as sources, got {len(sources)} sources and "
+                f"{len(targets)} targets"
+            )
+        self.sources = sources
+        self.targets = targets
+        self.report = report or Report("pairs")
+
+    @classmethod
+    def collect(
+        cls, rows: Iterable[Pair], report: Report | None = None, *, store: str | Path | None = None
+    ) -> "Pairs":
+        """Gather pairs in memory, or write them to an Arrow file and map that.
+
+        Args:
+            rows: the pairs, read once
+            report: what their reader met
+            store: the Arrow file to write; only texts can be stored
+        """
+        if store is not None:
+            write_texts(rows, Path(store))
+            return cls.open(store, report)
+        gathered = list(rows)
+        return cls([s for s, _ in gathered], [t for _, t in gathered], report)
+
+    @classmethod
+    def open(cls, store: str | Path, report: Report | None = None) -> "Pairs":
+        """Map an Arrow file written by `collect`; `datasets.Dataset.from_file` opens it too."""
+        table = map_table(Path(store))
+        return cls(Column(table["source"]), Column(table["target"]), report)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __iter__(self) -> Iterator[Pair]:
+        return zip(self.sources, self.targets, strict=True)
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Pairs": ...
+    def __getitem__(self, index: int | slice) -> "Pair | Pairs":
+        if isinstance(index, slice):
+            return Pairs(self.sources[index], self.targets[index], self.report)
+        return self.sources[index], self.targets[index]
+
+    def __repr__(self) -> str:
+        return f"Pairs({len(self)})"
+
+
+class Column(Sequence[Any]):
+    """A column of a mapped Arrow table as a sequence of Python values."""
+
+    def __init__(self, chunked: Any) -> None:
+        self.chunks = [chunk for chunk in chunked.chunks if len(chunk)]
+        self.starts = np.cumsum([0, *map(len, self.chunks)]).tolist()
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"there is no row {index} among {len(self)}")
+        which = bisect_right(self.starts, index) - 1
+        return self.chunks[which][index - self.starts[which]].as_py()
+
+    def __iter__(self) -> Iterator[Any]:
+        for chunk in self.chunks:
+            yield from chunk.to_pylist()
+
+
+def write_texts(rows: Iterable[Pair], path: Path) -> None:
+    """Write pairs of texts to an Arrow stream, a few thousand at a time, all or nothing."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    schema = pa.schema([("source", pa.string()), ("target", pa.string())])
+    rows = iter(rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with pa.OSFile(str(part), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+            while block := list(islice(rows, ROWS)):
+                columns = [pa.array(column, pa.string()) for column in zip(*block, strict=True)]
+                writer.write_batch(pa.record_batch(columns, schema=schema))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def map_table(path: Path) -> Any:
+    """An Arrow stream as a table whose columns stay on disk until they are touched."""
+    import pyarrow as pa
+
+    from regard.data.lines import readable
+
+    try:
+        return pa.ipc.open_stream(pa.memory_map(str(readable(path)), "r")).read_all()
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} is not an Arrow file of pairs, or it is cut short") from error

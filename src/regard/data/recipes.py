@@ -1,0 +1,175 @@
+"""Recipes that read real data from a folder: multi30k, pronounce, tatoeba."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from regard.core.names import nearest
+from regard.data.generated import check_split, split_of
+from regard.data.pairs import Pairs
+from regard.data.text import read_aligned, read_dictionary, read_tsv
+
+MULTI30K = (
+    "https://raw.githubusercontent.com/multi30k/dataset/"
+    "c9be912dc05a3ebf9ae5bb5f7f58c1791cda43ab/data/task1/raw/"
+)
+CMUDICT = (
+    "https://raw.githubusercontent.com/microsoft/CNTK/9bb7e86bb11d57a8c8eb6bba329a134b75f10fb3/"
+    "Examples/SequenceToSequence/CMUDict/Data/cmudict-0.7b."
+)
+
+
+class Remote(NamedTuple):
+    """A file of a recipe, and where it comes from."""
+
+    path: str  # below the data folder
+    url: str
+    sha256: str
+
+
+class Recipe(NamedTuple):
+    """Real data: what it is, whose it is, and how it becomes pairs."""
+
+    about: str
+    licence: str
+    read: Callable[[Path, str], Pairs]  # (data folder, split)
+    files: tuple[str, ...]  # below the data folder
+    remote: tuple[Remote, ...]  # empty: to be put there by hand
+    source: str  # kinds of tokenizer that suit it
+    target: str
+    home: str
+
+
+def data_folder(folder: str | Path | None = None) -> Path:
+    """Where data is kept: what is asked for, else REGARD_DATA, else the user's cache."""
+    if folder is not None:
+        return Path(folder)
+    if "REGARD_DATA" in os.environ:
+        return Path(os.environ["REGARD_DATA"])
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "regard"
+
+
+def read_recipe(name: str, split: str = "train", *, folder: str | Path | None = None) -> Pairs:
+    """Read a split of real data.
+
+    Args:
+        name: "multi30k" (en→de), "multi30k-en-fr", "multi30k-de-en", "pronounce" or "tatoeba"
+        split: "train", "valid" or "test"
+        folder: where the data is; by default `data_folder()`
+
+    Raises:
+        FileNotFoundError: if it is not there, saying how to get it
+    """
+    recipe = find_recipe(name)
+    check_split(split)
+    folder = data_folder(folder)
+    missing = [file for file in recipe.files if not (folder / file).is_file()]
+    if missing:
+        how = f"regard data get {name}" if recipe.remote else f"put it there from {recipe.home}"
+        raise FileNotFoundError(f"{name} needs {folder / missing[0]}, which is not there: {how}")
+    return recipe.read(folder, split)
+
+
+def find_recipe(name: str) -> Recipe:
+    """A recipe by name."""
+    if name not in RECIPES:
+        raise ValueError(f"unknown recipe {name!r}{nearest(name, RECIPES)}")
+    return RECIPES[name]
+
+
+def _multi30k(source: str, target: str) -> Callable[[Path, str], Pairs]:
+    stems = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+
+    def read(folder: Path, split: str) -> Pairs:
+        stem = folder / "multi30k" / stems[split]
+        # A few captions end in a blank or begin with one; that is no part of the sentence.
+        pairs = read_aligned(f"{stem}.{source}.gz", f"{stem}.{target}.gz")
+        rows = ((str(s).strip(), t.strip()) for s, t in pairs)
+        return Pairs.collect(rows, pairs.report)
+
+    return read
+
+
+def _pronounce(folder: Path, split: str) -> Pairs:
+    """Words are in one split each: those of dev.dict are for test, though train.dict has a few."""
+    test = read_dictionary(folder / "cmudict" / "dev.dict")
+    if split == "test":
+        return test
+    train, held = read_dictionary(folder / "cmudict" / "train.dict"), set(test.sources)
+    wanted = {"train": ("train", "test"), "valid": ("valid",)}[split]
+    rows = (pair for pair in train if pair[0] not in held and split_of(str(pair[0])) in wanted)
+    return Pairs.collect(rows, train.report)
+
+
+def _tatoeba(folder: Path, split: str) -> Pairs:
+    """Korean → English; all translations of an English sentence are in one split."""
+    pairs = read_tsv(folder / "tatoeba_ko_en" / "kor.txt", source=1, target=0, columns=3)
+    return Pairs.collect((pair for pair in pairs if split_of(pair[1]) == split), pairs.report)
+
+
+# sha256 of the files of Multi30k, task 1, and of CMUDict 0.7b without stress.
+_MULTI30K_SUMS = {
+    "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+    "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    "train.fr": "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c",
+    "val.en": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+    "val.de": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+    "val.fr": "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9",
+    "test_2016_flickr.en": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+    "test_2016_flickr.de": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    "test_2016_flickr.fr": "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90",
+}
+_CMUDICT_SUMS = {
+    "train": "61faa823e4a4bc64401522eb68db9543d33ee6f10dcacf5be65b1ef5fe08b6f3",
+    "dev": "c8bbfb8d57d8e0c1d2ce6fbc8891325fc4570ac2b9ae068088bc59e804a9c295",
+}
+
+
+def _multi30k_recipe(source: str, target: str) -> Recipe:
+    remote = tuple(
+        Remote(f"multi30k/{name}.gz", f"{MULTI30K}{name}.gz", sha256)
+        for name, sha256 in _MULTI30K_SUMS.items()
+        if name.endswith((source, target))
+    )
+    return Recipe(
+        about=f"captions of pictures, {source} → {target}; 29,000 for training",
+        licence="non-commercial research; captions: Elliott et al. 2016 and 2017, after Flickr30k",
+        read=_multi30k(source, target),
+        files=tuple(file.path for file in remote),
+        remote=remote,
+        source="bpe",
+        target="bpe",
+        home="https://github.com/multi30k/dataset",
+    )
+
+
+RECIPES = {
+    "multi30k": _multi30k_recipe("en", "de"),
+    "multi30k-en-fr": _multi30k_recipe("en", "fr"),
+    "multi30k-de-en": _multi30k_recipe("de", "en"),
+    "pronounce": Recipe(
+        about="English words → their phonemes (CMUDict 0.7b without stress); 109,000 words",
+        licence="BSD, © 1993–2015 Carnegie Mellon University",
+        read=_pronounce,
+        files=("cmudict/train.dict", "cmudict/dev.dict"),
+        remote=(
+            Remote("cmudict/train.dict", f"{CMUDICT}train-dev-20-21", _CMUDICT_SUMS["train"]),
+            Remote("cmudict/dev.dict", f"{CMUDICT}train-dev-1-21", _CMUDICT_SUMS["dev"]),
+        ),
+        source="characters",
+        target="phonemes",
+        home="http://www.speech.cs.cmu.edu/cgi-bin/cmudict",
+    ),
+    "tatoeba": Recipe(
+        about="Korean sentences → English; split by English sentence",
+        licence="CC BY 2.0 FR, tatoeba.org, by way of manythings.org/anki",
+        read=_tatoeba,
+        files=("tatoeba_ko_en/kor.txt",),
+        remote=(),  # kor-eng.zip there changes with time, so that it has no checksum to check
+        source="characters",
+        target="characters",
+        home="kor-eng.zip of https://www.manythings.org/anki/",
+    ),
+}

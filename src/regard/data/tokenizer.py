@@ -1,0 +1,125 @@
+"""Texts to whole numbers and back: what every tokenizer can do, training and storing."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+from regard.core.names import nearest
+from regard.data.lines import readable
+from regard.data.pairs import Pairs
+from regard.data.tokenizer_bpe import BPE
+from regard.data.tokenizer_file import FORMAT, VERSION
+from regard.data.tokenizer_pieces import Characters, Phonemes, Words
+
+
+class Tokenizer(Protocol):
+    """A text as ids. In every tokenizer 0 pads, 1 begins, 2 ends and 3 is unknown."""
+
+    kind: str
+    pad: int
+    bos: int
+    eos: int
+    unk: int
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without begin and end."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; padding, begin and end are left out."""
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """One short string for each id, for people to look at."""
+
+    def __len__(self) -> int: ...
+
+    def state(self) -> dict[str, Any]:
+        """All that must be stored, as JSON."""
+
+    def save(self, path: Path) -> None:
+        """Store as JSON, for `load_tokenizer`."""
+
+
+KINDS: dict[str, Any] = {kind.kind: kind for kind in (Characters, Words, BPE, Phonemes)}
+
+
+def train_tokenizer(
+    kind: str, texts: Iterable[str], *, size: int | None = None, min_count: int = 1
+) -> Tokenizer:
+    """Make a tokenizer from texts.
+
+    >>> tokenizer = train_tokenizer("characters", ["27 september", "9월"])
+    >>> tokenizer.decode(tokenizer.encode("7월"))
+    '7월'
+
+    Args:
+        kind: "characters" (grapheme clusters), "words", "bpe" or "phonemes"
+        texts: read once
+        size: the largest number of ids, the four special ones included; bpe: 8000 by default
+        min_count: leave out what is rarer
+    """
+    if kind not in KINDS:
+        raise ValueError(f"unknown tokenizer {kind!r}{nearest(kind, KINDS)}")
+    if size is not None and size < 5:
+        raise ValueError(f"size must be at least 5, four of them special, got {size}")
+    if min_count < 1:
+        raise ValueError(f"min_count must be at least 1, got {min_count}")
+    return KINDS[kind].train(texts, size=size, min_count=min_count)
+
+
+def train_tokenizers(
+    pairs: Pairs,
+    source: str = "characters",
+    target: str = "characters",
+    *,
+    joint: bool = False,
+    size: int | None = None,
+    min_count: int = 1,
+) -> tuple[Tokenizer, Tokenizer]:
+    """Make the tokenizers of both sides: two, or one that both share.
+
+    Args:
+        pairs: pairs of texts
+        source: the kind of the source's tokenizer
+        target: the kind of the target's
+        joint: train one tokenizer on both sides, and return it twice
+        size: as in `train_tokenizer`, for each
+        min_count: as in `train_tokenizer`
+    """
+    if joint:
+        if source != target:
+            raise ValueError(f"a joint tokenizer is of one kind, got {source!r} and {target!r}")
+        both = chain(pairs.sources, pairs.targets)
+        shared = train_tokenizer(source, both, size=size, min_count=min_count)
+        return shared, shared
+    sides: Sequence[tuple[str, Sequence[str]]] = ((source, pairs.sources), (target, pairs.targets))
+    one, two = (train_tokenizer(kind, t, size=size, min_count=min_count) for kind, t in sides)
+    return one, two
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Open a tokenizer that `save` has stored.
+
+    Raises:
+        ValueError: if the file is something else, or of a later version
+    """
+    path = readable(path)
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not a tokenizer: it is not JSON") from error
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a tokenizer that regard stored")
+    if stored.get("version") != VERSION:
+        raise ValueError(
+            f"{path} is of version {stored.get('version')}, this regard reads version {VERSION}"
+        )
+    kind = stored.get("kind")
+    if kind not in KINDS:
+        raise ValueError(f"{path}: unknown tokenizer {kind!r}{nearest(kind, KINDS)}")
+    load: Callable[[dict[str, Any]], Tokenizer] = KINDS[kind].load
+    try:
+        return load(stored["state"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: its state is not that of {kind}") from error

@@ -1,0 +1,33 @@
+"""How a tokenizer is stored: one JSON file, and the ids that all of them share."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+FORMAT = "regard tokenizer"
+VERSION = 1
+SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")  # ids 0, 1, 2, 3; how they are displayed
+REPLACEMENT = "\ufffd"  # what an unknown piece decodes to
+
+
+class Stored:
+    """The part that all tokenizers have in common: special ids, and saving as JSON."""
+
+    kind: str
+    pad, bos, eos, unk = range(4)
+
+    def state(self) -> dict[str, Any]:
+        """All that must be stored, as JSON."""
+        raise NotImplementedError
+
+    def save(self, path: str | Path) -> None:
+        """Store as JSON, for `load_tokenizer`; the file is there whole or not at all."""
+        path = Path(path)
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        content = {"format": FORMAT, "version": VERSION, "kind": self.kind, "state": self.state()}
+        try:
+            part.write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
