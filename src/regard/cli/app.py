@@ -10,6 +10,7 @@ import typer
 
 from regard import __version__
 from regard.cli.bench import bench
+from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
 from regard.cli.gallery import gallery
@@ -48,6 +49,7 @@ app.command()(demo)
 app.command()(doctor)
 app.command()(gallery)
 app.add_typer(bench, name="bench")
+app.add_typer(data, name="data")
 
 
 def run(arguments: Sequence[str]) -> int:
