@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import regard
 from regard.core import blocks
 from regard.layers import LocalAttention, PredictedCenter, windows
+from regard.paths import fused
 
 B, DIM, KEY, VALUE = 3, 5, 7, 11
 SIZES = [(7, 7, 2), (7, 13, 2), (13, 7, 3), (3, 2, 5), (67, 71, 3), (1, 29, 1), (29, 31, 0)]
@@ -20,6 +21,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Borders of chunks and blocks every few rows, so that small inputs cross several."""
     monkeypatch.setattr(windows, "CHUNK", 5)
     monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 2000)
+    monkeypatch.setattr(fused, "TINY", 0)
 
 
 def double(*shape: int, seed: int = 0) -> Tensor:
@@ -41,7 +43,23 @@ def predictive(window: int, **options) -> LocalAttention:
     return LocalAttention(DIM, window, center=center, **options).double()
 
 
-KINDS = {"monotonic": monotonic, "predictive": predictive}
+class Opaque(nn.Module):
+    """A score into which nobody can look: its windows go in chunks."""
+
+    def __init__(self, query_dim: int, key_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(query_dim, key_dim))
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return query @ self.weight @ key.transpose(-1, -2)
+
+
+def in_chunks(window: int, key_dim: int = DIM, **options) -> LocalAttention:
+    options = {"score": Opaque(DIM, key_dim), **options}
+    return LocalAttention(DIM, window, key_dim=key_dim, **options).double()
+
+
+KINDS = {"monotonic": monotonic, "in chunks": in_chunks, "predictive": predictive}
 
 
 def longhand(
@@ -118,8 +136,9 @@ def test_any_mask_narrows_the_window(kind):
 
 
 @pytest.mark.parametrize("offset", [-3, 2, 11, 60])
-def test_an_offset_moves_the_monotonic_window(offset):
-    layer = monotonic(2)
+@pytest.mark.parametrize("make", [monotonic, in_chunks])
+def test_an_offset_moves_the_monotonic_window(make, offset):
+    layer = make(2)
     query, key = double(B, 7, DIM), double(B, 13, DIM, seed=1)
     every = torch.ones(B, 7, 13, dtype=torch.bool)
     weights = longhand(layer, query, key, every, torch.zeros(B, 7), offset)
@@ -129,13 +148,14 @@ def test_an_offset_moves_the_monotonic_window(offset):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "score",
-    [None, "callable", "additive"],
+    [None, "callable", "additive", "location"],
 )
 def test_gradients_are_those_of_the_equations(kind, score):
     M, N = 17, 19
     makers = {
         "callable": lambda: negative_distance,
         "additive": lambda: regard.Additive(DIM, KEY, 3),
+        "location": lambda: regard.Location(DIM, N),  # it scores positions, not keys
     }
     layer = KINDS[kind](3, key_dim=KEY, score=makers[score]() if score else None)
     query = double(B, M, DIM).requires_grad_()
@@ -144,7 +164,7 @@ def test_gradients_are_those_of_the_equations(kind, score):
     lengths = torch.tensor([N, 11, 0])
     visible = (torch.arange(N) < lengths[:, None])[:, None].expand(B, M, N)
     weights = longhand(layer, query, key, visible, lengths[:, None].expand(B, M))
-    inputs = [query, key, value, *layer.parameters()]
+    inputs = [query, value, *layer.parameters()] + ([] if score == "location" else [key])
     wanted = torch.autograd.grad((weights @ value).square().sum(), inputs)
     output = layer(query, key, value, mask=regard.lengths(lengths))
     found = torch.autograd.grad(output.square().sum(), inputs)
@@ -172,9 +192,10 @@ def test_the_map_keeps_the_parameters_that_made_the_output():
 
 
 @pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("score", [None, regard.Location(DIM, 41)], ids=["general", "location"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_steps_equal_the_causal_pass(kind, grad):
-    layer = KINDS[kind](3)
+def test_steps_equal_the_causal_pass(kind, score, grad):
+    layer = KINDS[kind](3, score=score)
     x = double(B, 41, DIM)
     with torch.set_grad_enabled(grad):
         full = layer(x, mask=regard.causal())
@@ -260,8 +281,9 @@ def test_nan_in_padding_reaches_no_output_and_no_gradient(kind):
     assert all(p.grad.isfinite().all() for p in layer.parameters())
 
 
-def test_keys_outside_of_every_window_may_hold_anything():
-    layer = monotonic(2)
+@pytest.mark.parametrize("make", [monotonic, in_chunks])
+def test_keys_outside_of_every_window_may_hold_anything(make):
+    layer = make(2)
     query, key = double(B, 3, DIM), double(B, 50, DIM, seed=1).requires_grad_()
     with torch.no_grad():
         key[:, 5:] = math.nan

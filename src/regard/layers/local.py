@@ -4,17 +4,19 @@ Time and memory are those of the window, not of the sequence, for any score, wit
 backward.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Attended, attend
+from regard.attention import Attended, attend, explain
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
-from regard.core.mask import Mask
+from regard.core.mask import Mask, window
 from regard.core.names import find_score
 from regard.core.normalize import softmax
 from regard.core.request import Request, make_request
-from regard.core.score import General, Score, precise
+from regard.core.score import General, Location, Score, precise
 from regard.layers.cache import Past, SharedMemory, start
 from regard.layers.heads import computed_map
 from regard.layers.windows import around, in_chunks, interval
@@ -134,10 +136,10 @@ class LocalAttention(nn.Module):
         if self.center is None:
             position = torch.arange(offset, offset + request.queries, device=query.device)
             center = position.unsqueeze(-1)
-            output = in_chunks(request, self.window, offset, self._attend)
+            output = self._along(request, offset)
         else:
             center = self._predicted(request)
-            output = around(request, self.window, center, self._attend, self._fade)
+            output = self._around(request, center)
         return Attended(output, self._map(request, center)) if return_map else output
 
     # -------------------------------------------------------------- decoding
@@ -159,7 +161,8 @@ class LocalAttention(nn.Module):
         """
         if memory is not None:
             self._check(key=memory)
-        keep = self.window + 1 if self.center is None else None
+        near = self.center is None and not isinstance(self.score, Location)  # those count from 0
+        keep = self.window + 1 if near else None
         return start(batch, memory, memory_mask, lambda memory: (memory,), keep=keep)
 
     def step(
@@ -192,10 +195,11 @@ class LocalAttention(nn.Module):
             request = self._request(state.grouped(x), key, key, visible)
             position = state.length
         if self.center is None:
-            center = torch.full((request.queries, 1), position, device=x.device)
+            shape = (*request.leading, request.queries, 1)
+            center = torch.full(shape, position, device=x.device)
         else:
             center = self._predicted(request)
-        output = around(request, self.window, center, self._attend, self._fade)
+        output = self._around(request, center)
         map = self._map(request, center) if return_map else None
         if isinstance(state, SharedMemory):
             output = state.ungrouped(output)
@@ -205,12 +209,24 @@ class LocalAttention(nn.Module):
 
     # -------------------------------------------------------------- parts
 
-    def _attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
-    ) -> Tensor:
-        """Soft attention among the keys of a window."""
-        dropout = self.dropout if self.training else 0.0
-        return attend(query, key, value, score=self.score, mask=mask, dropout=dropout)
+    def _along(self, request: Request, offset: int) -> Tensor:
+        """Attend around each query's own position.
+
+        Most scores have a path that skips what a mask hides; the others, and dropout, go in chunks.
+        """
+        near = window(self.window, self.window, offset=offset)
+        tensors = (request.query, request.key, request.value)
+        mask = near if request.mask is None else near & request.mask
+        options: dict[str, Any] = {"score": self.score, "mask": mask, "dropout": self._drop()}
+        if not torch.compiler.is_compiling() and explain(*tensors, **options).path != "blockwise":
+            return attend(*tensors, **options)
+        return in_chunks(request, self.window, offset, self._drop())
+
+    def _around(self, request: Request, center: Tensor) -> Tensor:
+        return around(request, self.window, center, self._fade, self._drop())
+
+    def _drop(self) -> float:
+        return self.dropout if self.training else 0.0
 
     def _request(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None

@@ -106,7 +106,7 @@ class MultiHeadAttention(nn.Module):
         )
         self.query_norm = nn.Identity() if qk_norm is None else qk_norm(width)
         self.key_norm = nn.Identity() if qk_norm is None else qk_norm(width)
-        self.position = _checked_position(position, heads, dim // heads)
+        self.position = _checked_position(position, heads, width)
         self.score: str | Score
         if isinstance(score, Sequence | nn.ModuleList) and not isinstance(score, str):
             self.score = per_head(score, heads)
@@ -167,9 +167,11 @@ class MultiHeadAttention(nn.Module):
         query, key, value = without_hidden(query, key, value, mask)
         M, N = query.shape[1], key.shape[1]
         offset = N - M if offset is None else offset
+        same = query is key and offset == 0
         key = self.position(key, 0)
-        q = self._queries(self.position(query, offset), offset)
-        k, v = self._keys(key, 0), self._values(key if shared else value)
+        query = key if same else self.position(query, offset)
+        q, k = self._queries(query, offset), self._keys(key, 0)
+        v = self._values(key if shared else value)
         if bias is not None and bias.dim() == 3:
             bias = bias.unsqueeze(1)  # (batch, 1, M, N)
         total = _sum(self._position_bias(q, N, offset), bias)

@@ -1,7 +1,8 @@
 """A window of keys for each query, at the cost of the windows: two ways to bring them together.
 
-Neither makes the M × N map, and both leave the attention itself to a function that they are
-given, so that any score and dropout work inside a window.
+Both work on chunks of queries, each with the few keys that its windows need, and never on the
+M × N map. Where each query looks around its own position, the chunks are neighbours; where the
+centres may be anywhere, the queries are sorted by them first.
 """
 
 from collections.abc import Callable
@@ -11,15 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.attention import attend
 from regard.core.blocks import by_rows
-from regard.core.mask import Mask
+from regard.core.lower import DotScore, lower
+from regard.core.normalize import softmax
 from regard.core.request import Request
+from regard.core.score import DotForm, Score, precise
+from regard.core.weighted_sum import weighted_sum
+from regard.paths.additive import with_kernel
 
 CHUNK = 64
 """The fewest queries that are worked on together."""
-
-Attend = Callable[[Tensor, Tensor, Tensor, Mask | Tensor | None], Tensor]
-"""(query (..., M, Dq), key (..., N, Dk), value (..., N, Dv), mask) -> context (..., M, Dv)"""
 
 
 class Interval(NamedTuple):
@@ -44,7 +47,7 @@ def interval(request: Request) -> Interval:
     return Interval(low.expand(shape).unsqueeze(-1), high.expand(shape).unsqueeze(-1), full)
 
 
-def in_chunks(request: Request, window: int, offset: int, attend: Attend) -> Tensor:
+def in_chunks(request: Request, window: int, offset: int, dropout: float) -> Tensor:
     """Attend to the keys around each query's own position, [i + offset − D, i + offset + D].
 
     Neighbouring queries are worked on together, with the keys of all their windows.
@@ -52,19 +55,22 @@ def in_chunks(request: Request, window: int, offset: int, attend: Attend) -> Ten
     Args:
         request: query (B, M, Dq), key (B, N, Dk), value (B, N, Dv) and mask
         window: D
+        dropout: of the weights
 
     Returns: (B, M, Dv)
     """
-    M, N = request.queries, request.keys
+    B, M, N = request.leading[0], request.queries, request.keys
     if not M or not N:
-        return attend(request.query, request.key, request.value, request.mask)
+        return request.value.new_zeros(B, M, request.value.shape[-1])
     R = min(M, max(CHUNK, 2 * window))  # queries of a chunk; K = R + 2D are its keys
     count = -(-M // R)
     device = request.query.device
     row = torch.arange(count * R, device=device).view(count, R, 1)
-    place = row[:, :1] + (offset - window) + torch.arange(R + 2 * window, device=device)
-    near = (place - offset - row).abs() <= window  # (count, R, K)
-    visible = near & (place >= 0) & (place < N) & (row < M)
+    near = torch.arange(R + 2 * window, device=device)
+    place = row[:, :1] + (offset - window) + near  # (count, 1, K), the keys of each chunk
+    after = near - row[0]  # (R, K), how far behind the first key of its window each key is
+    band = (after >= 0) & (after <= 2 * window)
+    visible = band & ((place >= 0) & (place < N)) & (row < M)  # (count, R, K)
     row, place = row.clamp(max=M - 1), place.clamp(0, N - 1)
     if request.mask is not None:
         low, high, whole = interval(request)
@@ -72,61 +78,134 @@ def in_chunks(request: Request, window: int, offset: int, attend: Attend) -> Ten
         if not whole:
             seen = seen & _dense(request, slice(0, M))[:, row, place]
         visible = visible & seen  # (B, count, R, K)
-    query = F.pad(request.query, (0, 0, 0, count * R - M)).unflatten(-2, (count, R))
+    query, key, score = _lowered(request)
+    query = F.pad(query, (0, 0, 0, count * R - M)).unflatten(-2, (count, R))
     key, value = (
         tensor.index_select(-2, place.flatten()).unflatten(-2, (count, -1))
-        for tensor in (request.key, request.value)
+        for tensor in (key, request.value)
     )
-    return attend(query, key, value, visible).flatten(-3, -2)[..., :M, :]
+    context = attend(query, key, value, score=score, mask=visible, dropout=dropout)
+    return context.flatten(-3, -2)[..., :M, :]
 
 
 def around(
     request: Request,
     window: int,
     center: Tensor,
-    attend: Attend,
     fade: Callable[[Tensor], Tensor | None],
+    dropout: float,
 ) -> Tensor:
     """Attend to the keys around any centres p, those of [p − D, p + D].
 
-    The keys of each query are gathered, some rows at a time, and gathered again in backward.
+    Queries with near centres are worked on together: the keys are parted into stretches, and each
+    chunk holds queries whose centres lie on one stretch, with the keys within D of it.
 
     Args:
         request: query (B, M, Dq), key (B, N, Dk), value (B, N, Dv) and mask
         window: D
-        center: p, whole numbers or not, (B or none, M, 1)
+        center: p, whole numbers or not, (B, M, 1)
         fade: from the distance to the centre to a factor on the weights, or None
+        dropout: of the weights
 
     Returns: (B, M, Dv)
     """
-    N = request.keys
-    if not request.queries or not N:
-        return attend(request.query, request.key, request.value, request.mask)
-    batch = request.leading[0]
-    key, value = (
-        tensor.expand(batch, N, tensor.shape[-1]).reshape(batch * N, -1)
-        for tensor in (request.key, request.value)
-    )
+    B, M, N = request.leading[0], request.queries, request.keys
+    if not M or not N:
+        return request.value.new_zeros(B, M, request.value.shape[-1])
     low, high, whole = interval(request)
-    steps = torch.arange(2 * window + 1, device=key.device)
-    sequence = torch.arange(batch, device=key.device).view(-1, 1, 1) * N
+    dense = None if whole else _dense(request, slice(0, M))
+    plan = _part(center.detach().squeeze(-1), N, stretch=max(CHUNK, 2 * window))
+    lowered = with_kernel(lower(request))
+    key, value = (
+        tensor.expand(B, N, tensor.shape[-1]).reshape(B * N, -1)
+        for tensor in (lowered.key, lowered.value)
+    )
+    sequence = torch.arange(B, device=key.device).view(-1, 1, 1)
+    near = torch.arange(-window, plan.stretch + window + 1, device=key.device)
 
-    def rows(query: Tensor, p: Tensor, low: Tensor, high: Tensor, where: slice) -> Tensor:
-        place = (p.detach() - window).ceil() + steps  # (B, rows, 2D + 1)
-        visible = ((place - p).abs() <= window) & (place >= low) & (place < high)
-        index = place.long().clamp(0, N - 1).expand(visible.shape)
-        if not whole:
-            visible = visible & _dense(request, where).gather(-1, index)
-        index = index + sequence
-        shown = F.embedding(index, value).masked_fill(~visible.unsqueeze(-1), 0.0)
-        factor = fade(place - p)
-        if factor is not None:  # a factor on a weight is a factor on the value that it weighs
-            shown = (shown * factor.unsqueeze(-1)).to(value.dtype)
-        near = F.embedding(index, key)  # (B, rows, 2D + 1, Dk)
-        return attend(query.unsqueeze(-2), near, shown, visible.unsqueeze(-2)).squeeze(-2)
+    def chunks(
+        query: Tensor, p: Tensor, low: Tensor, high: Tensor, row: Tensor, first: Tensor, _: slice
+    ) -> Tensor:
+        query = query.unflatten(-1, (row.shape[-1], -1))  # (B, chunks, R, Dq)
+        place = first + near  # (B, chunks, K)
+        distance = place.unsqueeze(-2) - p.unsqueeze(-1)  # (B, chunks, R, K)
+        visible = distance.abs() <= window
+        visible &= (place.unsqueeze(-2) >= low.unsqueeze(-1)) & (
+            place.unsqueeze(-2) < high.unsqueeze(-1)
+        )
+        place = place.clamp(0, N - 1)
+        if dense is not None:
+            at = (sequence.unsqueeze(-1), row.unsqueeze(-1), place.unsqueeze(-2))
+            visible &= dense[at]
+        seen = visible.any(-2).unsqueeze(-1)  # NaN in a key that nobody sees stays there
+        place = place + sequence * N
+        keys = torch.where(seen, F.embedding(place, key), 0.0)
+        values = torch.where(seen, F.embedding(place, value), 0.0)
+        scores = lowered.score(query, keys)
+        weights = softmax(scores.to(precise(scores.dtype)), visible)
+        factor = fade(distance)
+        weights = weights if factor is None else weights * factor
+        return weighted_sum(F.dropout(weights, dropout), values).flatten(-2)
 
-    elements = batch * len(steps) * (key.shape[-1] + value.shape[-1])
-    return by_rows(rows, request.query, center, low, high, elements=elements)
+    context = by_rows(
+        chunks,
+        plan.take(lowered.query).flatten(-2),
+        *(plan.take(tensor).squeeze(-1) for tensor in (center, low, high)),
+        plan.row,
+        plan.first,
+        elements=B * len(near) * (4 * plan.row.shape[-1] + key.shape[-1] + value.shape[-1]),
+    )
+    context = context.unflatten(-1, (plan.row.shape[-1], -1)).flatten(1, 2)
+    return context.gather(1, plan.slot.unsqueeze(-1).expand(-1, -1, context.shape[-1]))
+
+
+class _Product(DotScore):
+    """scale · (q · k), which may be fused."""
+
+    def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        return query, key, self.scale
+
+
+def _lowered(request: Request) -> tuple[Tensor, Tensor, Score]:
+    """Queries, keys and a score that knows no positions; a location score has them as keys."""
+    lowered = lower(request)
+    if isinstance(lowered.score, DotScore):
+        return lowered.query, lowered.key, _Product(lowered.score.scale)
+    return request.query, request.key, request.score
+
+
+class _Parts(NamedTuple):
+    """Which queries are worked on together: chunks of R, some places of which stay empty."""
+
+    row: Tensor  # (B, chunks, R), the query at each place, any where it is empty
+    taken: Tensor  # (B, chunks, R), whether there is one
+    slot: Tensor  # (B, M), the place of each query, counted through the chunks
+    first: Tensor  # (B, chunks, 1), the first key of the stretch on which the centres lie
+    stretch: int
+
+    def take(self, tensor: Tensor) -> Tensor:
+        """Rows of (B, M, D) at their places, zeros at empty ones, (B, chunks, R, D)."""
+        index = self.row.flatten(1).unsqueeze(-1).expand(-1, -1, tensor.shape[-1])
+        return torch.where(
+            self.taken.unsqueeze(-1), tensor.gather(1, index).unflatten(1, self.row.shape[1:]), 0
+        )
+
+
+def _part(center: Tensor, keys: int, stretch: int) -> _Parts:
+    """Chunks of at most `stretch` queries, each with centres (B, M) on one stretch of keys."""
+    B, M = center.shape
+    R, stretches = min(M, stretch), keys // stretch + 1
+    chunks = min(M, M // R + stretches)  # full ones, and at most one more for each stretch
+    on = (center / stretch).long().clamp(0, stretches - 1)  # (B, M)
+    count = on.new_zeros(B, stretches).scatter_add(1, on, torch.ones_like(on))
+    used = -(-count // R)  # chunks that a stretch needs
+    on, order = on.sort(dim=1, stable=True)
+    rank = torch.arange(M, device=on.device) - (count.cumsum(1) - count).gather(1, on)
+    slot = (used.cumsum(1) - used).gather(1, on) * R + rank  # of the queries in their new order
+    row = order.new_full((B, chunks * R), -1).scatter(1, slot, order).view(B, chunks, R)
+    first = on.new_zeros(B, chunks).scatter(1, slot // R, on * stretch)
+    slot = torch.empty_like(slot).scatter(1, order, slot)
+    return _Parts(row.clamp(min=0), row >= 0, slot, first.unsqueeze(-1), stretch)
 
 
 def _dense(request: Request, rows: slice) -> Tensor:
