@@ -1,0 +1,121 @@
+"""What a model reads: token ids, or float frames such as those of speech, as vectors."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Tokens(nn.Module):
+    """One learned vector for each token, as large as a state: E[y], scaled if asked.
+
+    >>> Tokens(7, 5)(torch.tensor([[1, 2, 3]])).shape
+    torch.Size([1, 3, 5])
+
+    Args:
+        vocabulary: number of tokens
+        dim: width of the vectors
+        scale: a factor, √dim in Vaswani et al. 2017, section 3.4
+        dropout: of the vectors, in train mode
+    """
+
+    def __init__(
+        self, vocabulary: int, dim: int, *, scale: float = 1.0, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        check_sizes(vocabulary=vocabulary, dim=dim)
+        check_dropout(dropout)
+        self.weight = nn.Parameter(torch.randn(vocabulary, dim) / math.sqrt(dim))
+        self.dim, self.scale, self.dropout = dim, scale, dropout
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Whole numbers (batch, length) to (batch, length, dim)."""
+        if ids.dim() != 2 or ids.is_floating_point():
+            raise ValueError(
+                f"token ids should be whole numbers (batch, length), got {ids.dtype} "
+                f"{tuple(ids.shape)}; float frames need a model built with frames=their width"
+            )
+        x = F.embedding(ids, self.weight)
+        x = x if self.scale == 1.0 else x * self.scale
+        return F.dropout(x, self.dropout, self.training)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, {self.dim}, dropout={self.dropout}"
+
+
+class Frames(nn.Module):
+    """A linear map of float frames.
+
+    >>> Frames(3, 5)(torch.zeros(2, 7, 3)).shape
+    torch.Size([2, 7, 5])
+
+    Args:
+        width: of a frame
+        dim: of the result
+        dropout: of the result, in train mode
+    """
+
+    def __init__(self, width: int, dim: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_sizes(frames=width, dim=dim)
+        check_dropout(dropout)
+        self.projection = nn.Linear(width, dim)
+        self.dim, self.dropout = dim, dropout
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """(batch, length, width) to (batch, length, dim)."""
+        width = self.projection.in_features
+        if frames.dim() != 3 or frames.shape[-1] != width or not frames.is_floating_point():
+            raise ValueError(
+                f"frames should be float (batch, length, {width}), got {frames.dtype} "
+                f"{tuple(frames.shape)}"
+            )
+        return F.dropout(self.projection(frames), self.dropout, self.training)
+
+    def extra_repr(self) -> str:
+        return f"dropout={self.dropout}"
+
+
+def reader(
+    vocabulary: int | None,
+    frames: int | None,
+    dim: int,
+    *,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+) -> Tokens | Frames:
+    """What reads a source: `Tokens` if there is a vocabulary, `Frames` if those have a width."""
+    if vocabulary is not None and frames is None:
+        return Tokens(vocabulary, dim, scale=scale, dropout=dropout)
+    if frames is not None and vocabulary is None:
+        return Frames(frames, dim, dropout=dropout)
+    raise ValueError(
+        "a source is either tokens or float frames: give source_vocabulary or frames, one of "
+        f"them, got source_vocabulary={vocabulary} and frames={frames}"
+    )
+
+
+def tied(output: nn.Linear, tokens: Tokens) -> nn.Linear:
+    """The output with the embedding's matrix as its own. Press & Wolf 2017."""
+    if output.weight.shape != tokens.weight.shape:
+        raise ValueError(
+            f"an output of {output.in_features} features for {output.out_features} tokens cannot "
+            f"share the matrix of an embedding {tuple(tokens.weight.shape)}; make the widths equal "
+            "or leave the embeddings untied"
+        )
+    output.weight = tokens.weight
+    return output
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raise for a size below 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be 1 or more, got {size}")
+
+
+def check_dropout(dropout: float) -> None:
+    """Raise for what is no probability."""
+    if not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout is a probability, at least 0 and below 1, got {dropout}")
