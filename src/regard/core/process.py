@@ -10,6 +10,6 @@ _process = os.getpid()
 def settle() -> None:
     """In a forked child, go on with one thread: OpenMP waits for threads only the parent has."""
     global _process
-    if os.getpid() != _process:
+    if not torch.compiler.is_compiling() and os.getpid() != _process:
         _process = os.getpid()
         torch.set_num_threads(1)

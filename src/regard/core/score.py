@@ -150,7 +150,7 @@ def cosine(query: Tensor, key: Tensor, beta: Tensor | float = 1.0) -> Tensor:
     tensor([[1., 0., 0.]])
     """
     _same_dim(query, key)
-    return dot(beta * _unit(query), _unit(key))
+    return dot(_unit(query, beta), _unit(key))
 
 
 def location(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
@@ -305,7 +305,7 @@ class Cosine(nn.Module):
 
     def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
         _same_dim(query, key)
-        return self.beta * _unit(query), _unit(key), 1.0
+        return _unit(query, self.beta), _unit(key), 1.0
 
 
 class Location(nn.Module):
@@ -350,13 +350,12 @@ def _inverse_root(query: Tensor) -> float:
     return 1.0 / math.sqrt(max(query.shape[-1], 1))
 
 
-def _unit(vector: Tensor) -> Tensor:
-    """The vector over its length; a zero vector stays zero and gets no gradient."""
-    dtype = precise(vector.dtype)
-    zero = torch.linalg.vector_norm(vector.detach(), dim=-1, keepdim=True, dtype=dtype) == 0
-    vector = vector.masked_fill(zero, 1.0)  # a length of zero has no second derivative
-    length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True, dtype=dtype)
-    return (vector / length).to(vector.dtype).masked_fill(zero, 0.0)
+def _unit(vector: Tensor, length: Tensor | float = 1.0) -> Tensor:
+    """The vector with another length; a zero vector stays zero and gets no gradient."""
+    square = vector.to(precise(vector.dtype)).square().sum(-1, keepdim=True)
+    zero = square == 0
+    shrink = square.masked_fill(zero, 1.0).rsqrt().masked_fill(zero, 0.0) * length
+    return vector * shrink.to(vector.dtype)
 
 
 def _bilinear(query: Tensor, key: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.core.blocks import transformed
-from regard.core.lower import DotScore, lower
+from regard.core.lower import DotScore
 from regard.core.mask import Window
 from regard.core.reach import Reach
 from regard.core.request import Request
@@ -63,11 +63,9 @@ def visible_cells(request: Request) -> int:
 
 def banded(request: Request) -> Tensor:
     """softmax(scale · Q Kᵀ, mask) V over the visible blocks, (..., M, Dv)."""
-    raw = request
-    request = lower(raw)
+    request = fused.prepared(request)
     assert isinstance(request.score, DotScore)
     assert request.mask is not None
-    scale = request.score.scale
     fold = layout(request)
     reach = _reach(request)
     assert reach is not None
@@ -79,14 +77,12 @@ def banded(request: Request) -> Tensor:
 
     full = torch.as_tensor(reach.full)
     tiles = plan_tiles(reach.low, reach.high, full, tile_mask, request.queries, request.keys)
-    if any(tile.mask is not None for tile in tiles) or request.key is not raw.key:
-        request = lower(raw.cleaned())  # a hidden key may share a block with a visible one
     output = attend_tiles(
         fold.fold_query(request.query),
         fold.fold_key(request.key),
         fold.fold_key(request.value),
         tiles,
-        scale,
+        request.score.scale,
     )
     return fold.unfold(output)
 
