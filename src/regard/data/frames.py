@@ -58,14 +58,16 @@ def write_frames(pairs: Pairs, path: str | Path) -> None:
 
 
 def _arrays(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = {"frames", "lengths", "targets"} - set(file)
-            if missing:
-                raise ValueError(f"{path} has no array {' and no array '.join(sorted(missing))}")
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not an npz file, or it is cut short")
+    with np.load(path, allow_pickle=False) as file:
+        missing = {"frames", "lengths", "targets"} - set(file)
+        if missing:
+            raise ValueError(f"{path} has no array {' and no array '.join(sorted(missing))}")
+        try:
             frames, lengths, targets = file["frames"], file["lengths"], file["targets"]
-    except (zipfile.BadZipFile, EOFError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not an npz file, or it is cut short") from error
+        except (ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from error
     if frames.ndim not in (2, 3) or not np.issubdtype(frames.dtype, np.floating):
         raise ValueError(
             f"{path}: frames must be float of shape (total, features) or (n, longest, features), "

@@ -1,0 +1,64 @@
+from pathlib import Path
+
+import pytest
+
+from regard.data import RECIPES, SPLITS, data_folder, read_pairs, read_recipe
+from regard.data.fetch import checksum
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "sizes"),
+    [
+        ("multi30k", ("Two young", "Zwei junge"), (29000, 1014, 1000)),
+        ("multi30k-en-fr", ("Two young", "Deux jeunes"), (29000, 1014, 1000)),
+        ("multi30k-de-en", ("Zwei junge", "Two young"), (29000, 1014, 1000)),
+    ],
+)
+def test_multi30k_is_read_in_three_directions(real_data, name, first, sizes):
+    splits = [read_recipe(name, split, folder=real_data) for split in SPLITS]
+    assert tuple(map(len, splits)) == sizes
+    assert all(text.startswith(start) for text, start in zip(splits[0][0], first, strict=True))
+
+
+@pytest.mark.parametrize(("name", "side"), [("pronounce", 0), ("tatoeba", 1)])
+def test_no_word_or_sentence_is_in_two_splits(real_data, name, side):
+    kept = [{pair[side] for pair in read_recipe(name, s, folder=real_data)} for s in SPLITS]
+    assert kept[0] & kept[1] == kept[0] & kept[2] == kept[1] & kept[2] == set()
+    assert min(map(len, kept)) > 200
+
+
+def test_pronounce_and_tatoeba_go_the_right_way(real_data):
+    words = dict(read_recipe("pronounce", "test", folder=real_data))
+    assert words["ABDOMEN"] == "AE B D AH M AH N"
+    assert ("쏴!", "Fire!") in list(read_recipe("tatoeba", folder=real_data))
+
+
+def test_the_checksums_are_those_of_the_files(real_data):
+    remote = {file for recipe in RECIPES.values() for file in recipe.remote}
+    assert len(remote) == 11
+    for file in remote:
+        assert checksum(real_data / file.path) == file.sha256
+
+
+def test_the_dates_of_the_book_are_fixed_width(real_data):
+    pairs = read_pairs(real_data / "dates_book" / "date.txt")
+    assert len(pairs) == 50000
+    assert pairs[0] == ("september 27, 1994", "1994-09-27")
+
+
+def test_missing_data_says_how_to_get_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match="regard data get pronounce"):
+        read_recipe("pronounce", folder=tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"put it there from .*manythings"):
+        read_recipe("tatoeba", folder=tmp_path)
+    with pytest.raises(ValueError, match="did you mean 'tatoeba'"):
+        read_recipe("tatoba", folder=tmp_path)
+
+
+def test_the_data_folder_is_the_one_asked_for_or_the_environments(monkeypatch):
+    monkeypatch.setenv("REGARD_DATA", "there")
+    assert data_folder() == Path("there")
+    assert data_folder("here") == Path("here")
+    monkeypatch.delenv("REGARD_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", "caches")
+    assert data_folder() == Path("caches") / "regard"

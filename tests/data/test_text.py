@@ -1,0 +1,226 @@
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data import (
+    Pairs,
+    read_aligned,
+    read_dictionary,
+    read_fixed_width,
+    read_jsonl,
+    read_tsv,
+)
+
+TSV = "a cat\teine Katze\nzwei\ttwo\n고양이\tcat 🐈\n"
+EXPECTED = [("a cat", "eine Katze"), ("zwei", "two"), ("고양이", "cat 🐈")]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        raw = content if isinstance(content, bytes) else content.encode()
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+def test_tsv_is_read_plain_and_gzipped(write, name):
+    pairs = read_tsv(write(name, TSV))
+    assert list(pairs) == EXPECTED
+    assert pairs.report.lines == 3
+    assert pairs.report.count == 0
+
+
+def test_columns_are_chosen_by_number(write):
+    path = write("a.tsv", "1\tone\teins\n2\ttwo\tzwei\n")
+    assert list(read_tsv(path, source=2, target=1)) == [("eins", "one"), ("zwei", "two")]
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_no_text(write):
+    assert list(read_tsv(write("a.tsv", b"\xef\xbb\xbfa\tb\r\nc\td"))) == [("a", "b"), ("c", "d")]
+
+
+def test_only_a_line_feed_ends_a_line(write):
+    assert read_tsv(write("a.tsv", "a\u2028b\x85c\td\x0ce\n"))[0] == ("a\u2028b\x85c", "d\x0ce")
+
+
+@pytest.mark.parametrize("gz", ["", ".gz"])
+def test_aligned_files_are_read_side_by_side(write, gz):
+    source, target = write(f"s{gz}", "a\nb\n"), write(f"t{gz}", "c\nd")
+    assert list(read_aligned(source, target)) == [("a", "c"), ("b", "d")]
+
+
+@pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 2)])
+def test_mismatched_line_counts_are_refused_with_both_counts(write, left, right):
+    source, target = write("s.txt", "x\n" * left), write("t.txt", "y\n" * right)
+    with pytest.raises(ValueError, match=rf"s\.txt has {left} and .*t\.txt has {right}"):
+        read_aligned(source, target, bad="skip")
+
+
+@pytest.mark.parametrize("gz", ["", ".gz"])
+def test_json_lines_are_read_by_key(write, gz):
+    rows = [{"en": s, "de": t, "other": 7} for s, t in EXPECTED]
+    path = write(f"a.jsonl{gz}", "".join(json.dumps(row) + "\n" for row in rows))
+    assert list(read_jsonl(path, source="en", target="de")) == EXPECTED
+
+
+def test_bad_json_lines_are_told_apart(write):
+    good = '{"source": "a", "target": "b"}'
+    lines = [
+        good,
+        "{",
+        "[1]",
+        '{"source": "a"}',
+        '{"source": "a", "target": "\\ud800"}',
+        "[" * 99999,
+    ]
+    pairs = read_jsonl(write("a.jsonl", "\n".join(lines)), bad="skip")
+    assert list(pairs) == [("a", "b")]
+    assert [line for line, _ in pairs.report.examples] == [2, 3, 4, 5, 6]
+    assert [reason for _, reason in pairs.report.examples][:3] == [
+        "not JSON",
+        "not a JSON object",
+        "no text under 'target'",
+    ]
+
+
+def test_a_dictionary_drops_comments_and_numbers_of_variants(write):
+    text = ";;; comment\nCAT  K AE1 T\nREAD(2)  R EH1 D\nfoo F UW1 # a note\n"
+    path = write("a.dict", text)
+    assert list(read_dictionary(path)) == [
+        ("CAT", "K AE1 T"),
+        ("READ", "R EH1 D"),
+        ("foo", "F UW1"),
+    ]
+    assert read_dictionary(path, stress=False)[0] == ("CAT", "K AE T")
+
+
+def test_a_word_without_phonemes_is_a_bad_line(write):
+    pairs = read_dictionary(write("a.dict", "CAT  K AE T\nDOG\n # x\n"), bad="skip")
+    assert [line for line, _ in pairs.report.examples] == [2, 3]
+
+
+def test_fixed_width_is_cut_at_the_column_of_the_first_separator(write):
+    path = write("a.txt", "16+75  _91  \n52+607 _659 \n1_2+3  _x\n")
+    assert list(read_fixed_width(path)) == [("16+75", "91"), ("52+607", "659"), ("1_2+3", "x")]
+
+
+def test_a_separator_in_another_column_is_a_bad_line(write):
+    pairs = read_fixed_width(write("a.txt", "ab _c\na_b c\nxyz\n"), bad="skip")
+    assert pairs.report.examples == [(2, "no '_' in column 4"), (3, "no '_' in column 4")]
+
+
+BAD = b"a\tb\nonly one\n\t \nc\xff\td\n\ne\t\nx\ty\tz\nf\tg\n"
+
+
+def test_bad_lines_are_skipped_when_asked_and_reported_with_their_numbers(write):
+    pairs = read_tsv(write("bad.tsv", BAD), bad="skip")
+    assert list(pairs) == [("a", "b"), ("f", "g")]
+    assert pairs.report.lines == 8
+    assert pairs.report.count == 6
+    assert pairs.report.examples == [
+        (2, "1 column instead of 2"),
+        (3, "an empty line"),
+        (4, "the line is not UTF-8 at byte 2"),
+        (5, "an empty line"),
+        (6, "the target is empty"),
+        (7, "3 columns instead of 2"),
+    ]
+    assert "6 of 8 lines are bad: line 2 (1 column instead of 2)" in str(pairs.report)
+
+
+def test_bad_lines_are_refused_unless_skipping_is_asked_for(write):
+    with pytest.raises(ValueError, match=r"6 of 8 lines are bad: line 2 .* line 7"):
+        read_tsv(write("bad.tsv", BAD))
+
+
+def test_many_bad_lines_are_all_counted_and_the_first_are_named(write):
+    path = write("bad.tsv", "a\tb\n" + "x\n" * 1009)
+    report = read_tsv(path, bad="skip").report
+    assert report.count == report.reasons["1 column instead of 2"] == 1009
+    assert len(report.examples) == 20
+    assert str(report).endswith("and 989 more")
+
+
+def test_invalid_utf8_in_an_aligned_file_skips_the_pair_and_says_which_side(write):
+    source, target = write("s", b"a\nb\xc3\nc\nd\n"), write("t", b"e\nf\n\ng\n")
+    pairs = read_aligned(source, target, bad="skip")
+    assert list(pairs) == [("a", "e"), ("d", "g")]
+    assert pairs.report.examples == [
+        (2, "the source is not UTF-8 at byte 2"),
+        (3, "the target is empty"),
+    ]
+
+
+READ_ONE = [read_tsv, read_jsonl, read_dictionary, read_fixed_width]
+
+
+@pytest.mark.parametrize("read", [*READ_ONE, lambda path: read_aligned(path, path)])
+def test_missing_empty_and_directory_are_one_sentence(read, tmp_path, write):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*absent"):
+        read(tmp_path / "absent")
+    with pytest.raises(IsADirectoryError, match="is a directory, not a file"):
+        read(tmp_path)
+    with pytest.raises(ValueError, match="is empty"):
+        read(write("empty", ""))
+
+
+def test_one_line_is_a_corpus(write):
+    assert list(read_tsv(write("one.tsv", "a\tb"))) == [("a", "b")]
+
+
+def test_a_file_of_bad_lines_only_is_refused_even_when_skipping(write):
+    with pytest.raises(ValueError, match=r"no line can be used.*2 of 2"):
+        read_tsv(write("bad.tsv", "a\nb\n"), bad="skip")
+
+
+def test_a_truncated_gzip_file_is_refused_in_a_sentence(tmp_path):
+    whole = gzip.compress("".join(f"{n}\t{n * n}\n" for n in range(5003)).encode())
+    path = tmp_path / "cut.tsv.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"cut\.tsv\.gz is damaged or cut short"):
+        read_tsv(path)
+
+
+def test_a_misspelt_way_with_bad_lines_is_refused(write):
+    with pytest.raises(ValueError, match="'refuse' or 'skip', got 'ignore'"):
+        read_tsv(write("a.tsv", TSV), bad="ignore")
+
+
+def test_stored_pairs_are_those_in_memory_and_reopen(write, tmp_path):
+    path = write("a.tsv", TSV * 7001)  # more than one block
+    store = tmp_path / "deep" / "pairs.arrow"
+    stored, plain = read_tsv(path, store=store), read_tsv(path)
+    assert list(stored) == list(plain)
+    assert [stored[i] for i in (0, 8191, 8192, -1)] == [plain[i] for i in (0, 8191, 8192, -1)]
+    assert list(stored[8190:8194]) == list(plain[8190:8194])
+    assert list(Pairs.open(store)) == list(plain)
+
+
+def test_a_refused_file_leaves_no_store_behind(write, tmp_path):
+    with pytest.raises(ValueError, match="bad"):
+        read_tsv(write("bad.tsv", BAD), store=tmp_path / "pairs.arrow")
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.tsv"]
+
+
+def test_a_store_that_is_something_else_is_refused(write):
+    with pytest.raises(ValueError, match="is not an Arrow file"):
+        Pairs.open(write("a.arrow", TSV))
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).filter(str.strip)
+
+
+@given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=7))
+def test_what_is_written_as_tsv_is_read_back(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("tsv") / "a.tsv"
+    path.write_bytes("".join(f"{s}\t{t}\n" for s, t in rows).encode())
+    expected = [(rows[0][0].removeprefix("\ufeff"), rows[0][1]), *rows[1:]]
+    if expected[0][0].strip():
+        assert list(read_tsv(path)) == expected

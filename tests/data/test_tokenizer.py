@@ -1,0 +1,200 @@
+import json
+import unicodedata
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from regard.data import Pairs, load_tokenizer, train_tokenizer, train_tokenizers
+from regard.data.graphemes import graphemes, words
+from regard.data.tokenizer import KINDS
+
+SCRIPTS = [
+    "나는 학교에 갑니다.",
+    unicodedata.normalize("NFD", "한글이 풀어졌다"),
+    "👩‍👩‍👧‍👦 🇰🇷🇩🇪 👍🏽 ❤️ 1️⃣ 🏴󠁧󠁢󠁳󠁣󠁴󠁿",
+    "שָׁלוֹם עולם, مَرْحَبًا بالعالم!",
+    "नमस्ते दुनिया ไทย e\u0301 \u00e9",
+    "mixed 한국어 and ελληνικά и русский 中文",
+    "  two  spaces\tand\u00a0more\n",
+    "<pad> <bos> <eos> <unk>",
+]
+LETTERS = st.characters(exclude_categories=["Cs"])
+ANY = st.one_of(
+    st.text(LETTERS),
+    st.text(
+        st.sampled_from([*"가각ᄀ ᅡ ᆨ👩💻🇰🇷👍🏽❤ab .,\n\r\t", "\u200d", "\ufe0f", "\u0301", "ש", "ָ"])
+    ),
+)
+
+
+@given(ANY)
+def test_graphemes_and_words_together_are_the_text(text):
+    assert "".join(graphemes(text)) == text
+    assert "".join(words(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("e\u0301a", [2, 1]),
+        (unicodedata.normalize("NFD", "한글"), [3, 3]),
+        ("👩‍👩‍👧‍👦", [7]),
+        ("🇰🇷🇩🇪", [2, 2]),
+        ("👍🏽❤️1️⃣", [2, 2, 3]),
+        ("\r\na", [2, 1]),
+        ("abc", [1, 1, 1]),
+    ],
+)
+def test_a_grapheme_is_what_a_reader_calls_a_character(text, sizes):
+    assert [len(cluster) for cluster in graphemes(text)] == sizes
+
+
+def test_words_keep_marks_and_emoji_whole():
+    assert words(" नमस्ते 👩‍💻 e\u0301tude, 한국어") == [
+        " नमस्ते",
+        " 👩‍💻",
+        " e\u0301tude",
+        ",",
+        " 한국어",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["characters", "words"])
+@given(texts=st.lists(ANY, min_size=1, max_size=5))
+@example(texts=SCRIPTS)
+def test_a_text_of_the_training_comes_back_as_it_was(kind, texts):
+    tokenizer = train_tokenizer(kind, texts)
+    for text in texts:
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    return train_tokenizer("bpe", [*SCRIPTS, "low lower lowest"] * 5, size=400)
+
+
+@given(text=ANY)
+def test_bpe_gives_any_text_back_as_it_was(bpe, text):
+    assert bpe.decode(bpe.encode(text)) == text
+
+
+@pytest.mark.parametrize("text", SCRIPTS)
+def test_bpe_gives_every_script_back_and_never_says_unknown(bpe, text):
+    ids = bpe.encode(text)
+    assert bpe.decode(ids) == text
+    assert min(ids) > bpe.unk
+
+
+def test_bpe_shows_spaces_and_single_bytes(bpe):
+    assert bpe.tokens([0, *bpe.encode("low €"), 2]) == [
+        "<pad>",
+        "▁low",
+        "▁",
+        *["<E2>", "<82>", "<AC>"],
+        "<eos>",
+    ]
+
+
+def test_bpe_merges_what_is_frequent(bpe):
+    assert len(bpe.encode("lowest")) < len("lowest")
+    assert len(bpe) <= 400
+
+
+@given(st.lists(st.sampled_from(["K", "AE1", "T", "AH0", "ㅏ"]), min_size=1))
+def test_phonemes_come_back_with_a_space_between(symbols):
+    tokenizer = train_tokenizer("phonemes", ["K AE1 T AH0 ㅏ"])
+    text = " ".join(symbols)
+    assert tokenizer.tokens(tokenizer.encode(text)) == symbols
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_stored_tokenizer_is_the_same_and_is_json(kind, tmp_path):
+    tokenizer = train_tokenizer(kind, SCRIPTS)
+    tokenizer.save(tmp_path / "t.json")
+    loaded = load_tokenizer(tmp_path / "t.json")
+    assert json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))["kind"] == kind
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
+    assert (loaded.kind, len(loaded)) == (kind, len(tokenizer))
+    for text in SCRIPTS:
+        assert loaded.encode(text) == tokenizer.encode(text)
+        assert loaded.decode(tokenizer.encode(text)) == tokenizer.decode(tokenizer.encode(text))
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_special_ids_are_the_same_everywhere_and_never_in_a_text(kind):
+    tokenizer = train_tokenizer(kind, SCRIPTS)
+    assert (tokenizer.pad, tokenizer.bos, tokenizer.eos, tokenizer.unk) == (0, 1, 2, 3)
+    ids = tokenizer.encode(SCRIPTS[-1])
+    assert min(ids) > 3
+    assert tokenizer.decode([1, *ids, 2, 0, 0]) == SCRIPTS[-1]
+    assert tokenizer.tokens([1, 2, 0, 3]) == ["<bos>", "<eos>", "<pad>", "<unk>"]
+
+
+@pytest.mark.parametrize("kind", ["characters", "words", "phonemes"])
+def test_what_was_not_met_is_unknown(kind):
+    tokenizer = train_tokenizer(kind, ["a b c"])
+    assert tokenizer.unk in tokenizer.encode("a z")
+    assert "\ufffd" in tokenizer.decode(tokenizer.encode("a z"))
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_an_id_that_there_is_not_is_refused(kind):
+    tokenizer = train_tokenizer(kind, ["a b c"])
+    with pytest.raises(ValueError, match=f"no id {len(tokenizer)}"):
+        tokenizer.decode([len(tokenizer)])
+    with pytest.raises(ValueError, match=f"no id {len(tokenizer)}"):
+        tokenizer.tokens([len(tokenizer)])
+
+
+def test_size_and_count_keep_the_most_frequent():
+    texts = ["b b b", "a a", "c c", "d"]
+    assert train_tokenizer("phonemes", texts, size=6).state() == {"pieces": ["b", "a"]}
+    assert train_tokenizer("phonemes", texts, min_count=2).state() == {"pieces": ["b", "a", "c"]}
+
+
+def test_joint_is_one_tokenizer_and_separate_are_two():
+    pairs = Pairs(["a b"], ["c d"])
+    source, target = train_tokenizers(pairs, "words", "words", joint=True)
+    assert source is target
+    assert source.decode(source.encode("a d")) == "a d"
+    source, target = train_tokenizers(pairs, "characters", "phonemes")
+    assert (source.kind, target.kind) == ("characters", "phonemes")
+    assert source.unk in source.encode("c")
+    with pytest.raises(ValueError, match="one kind"):
+        train_tokenizers(pairs, "words", "bpe", joint=True)
+
+
+def test_a_misspelt_kind_suggests_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'characters'"):
+        train_tokenizer("character", [])
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("not json", "not JSON"),
+        ("[]", "not a tokenizer"),
+        ('{"format": "regard tokenizer", "version": 99}', "version 99, this regard reads"),
+        ('{"format": "regard tokenizer", "version": 1, "kind": "wrds"}', "did you mean 'words'"),
+        ('{"format": "regard tokenizer", "version": 1, "kind": "words", "state": {}}', "damaged"),
+        (
+            '{"format": "regard tokenizer", "version": 1, "kind": "bpe", "state": {"model": 3}}',
+            "damaged",
+        ),
+    ],
+)
+def test_a_file_that_is_no_tokenizer_is_refused_in_a_sentence(tmp_path, content, complaint):
+    (tmp_path / "t.json").write_text(content)
+    with pytest.raises(ValueError, match=complaint):
+        load_tokenizer(tmp_path / "t.json")
+    with pytest.raises(FileNotFoundError):
+        load_tokenizer(tmp_path / "absent.json")
+
+
+@settings(max_examples=20)
+@given(st.lists(ANY, max_size=3))
+def test_training_does_not_depend_on_the_order_of_texts(texts):
+    forth, back = train_tokenizer("words", texts), train_tokenizer("words", texts[::-1])
+    assert forth.state() == back.state()
