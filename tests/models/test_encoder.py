@@ -1,0 +1,82 @@
+"""The recurrent encoder against each sentence on its own."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard.models import Bridge, Encoder, Frames, Tokens
+
+B, S, LENGTHS = 3, 7, torch.tensor([4, 7, 0])
+
+
+def encoder_of(**options) -> Encoder:
+    torch.manual_seed(6)
+    return Encoder(Tokens(13, 3), 5, **options).double()
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("both", [False, True])
+def test_the_encoder_is_torch_over_each_sentence_alone(cell, both):
+    encoder = encoder_of(cell=cell, layers=2, bidirectional="all" if both else "none")
+    theirs = {"gru": nn.GRU, "lstm": nn.LSTM}[cell](3, 5, 2, bidirectional=both).double()
+    weights = {}
+    for layer, own in enumerate(encoder.layers):
+        weights |= {k.replace("_l0", f"_l{layer}"): w for k, w in own.state_dict().items()}
+    theirs.load_state_dict(weights)
+    source = torch.randint(13, (B, S))
+    memory = encoder(source, LENGTHS)
+    for b, length in enumerate(LENGTHS.tolist()):
+        assert not memory.states[b, length:].any()
+        if not length:
+            assert not any(part[b].any() for part in memory.final)
+            continue
+        states, last = theirs(encoder.reader(source[b : b + 1, :length])[0])
+        torch.testing.assert_close(memory.states[b, :length], states)
+        last = torch.stack(last) if cell == "lstm" else last[None]  # (parts, layers · ways, 5)
+        ends = last.unflatten(1, (2, -1)).flatten(2).flatten(0, 1)  # h of both layers, then c
+        torch.testing.assert_close(torch.stack([part[b] for part in memory.final]), ends)
+
+
+def test_a_residual_encoder_adds_its_input_above_the_first_layer():
+    encoder = encoder_of(layers=3, residual=True)
+    source = torch.randint(13, (B, S))
+    x, _ = encoder.layers[0](encoder.reader(source))
+    x = x + encoder.layers[1](x)[0]
+    x = x + encoder.layers[2](x)[0]
+    torch.testing.assert_close(encoder(source).states, x)
+
+
+def test_layers_that_read_both_ways_are_all_or_the_bottom_one():
+    ways = {
+        name: encoder_of(layers=3, bidirectional=name).bidirectional
+        for name in ("none", "bottom", "all")
+    }
+    assert ways["none"] == [False, False, False]
+    assert ways["bottom"] == [True, False, False]
+    assert ways["all"] == [True, True, True]
+
+
+def test_a_deeper_decoder_starts_from_the_top_of_the_encoder():
+    encoder = encoder_of(layers=2)
+    final = encoder(torch.randint(13, (B, S)))
+    start = Bridge(encoder, 5, layers=3)(final)
+    assert [part is final.final[i] for part, i in zip(start, (0, 1, 1), strict=True)] == [True] * 3
+    (start,) = Bridge(encoder, 5, layers=1)(final)
+    assert start is final.final[1]
+
+
+def test_bad_input_gets_a_sentence():
+    encoder = encoder_of()
+    source = torch.randint(13, (B, S))
+    with pytest.raises(ValueError, match=r"whole numbers \(3,\)"):
+        encoder(source, torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match=r"whole numbers \(3,\)"):
+        encoder(source, torch.tensor([1.0, 2.0, 3.0]))
+    with pytest.raises(ValueError, match="from 0 to 7"):
+        encoder(source, torch.tensor([1, 8, 3]))
+    with pytest.raises(ValueError, match="needs a position"):
+        encoder(source[:, :0])
+    with pytest.raises(ValueError, match="built with frames="):
+        encoder(torch.randn(B, S, 3))
+    with pytest.raises(ValueError, match=r"float \(batch, length, 3\)"):
+        Encoder(Frames(3, 5), 5)(torch.randn(B, S, 4))
