@@ -74,3 +74,8 @@ def transformed() -> bool:
         torch._C._functorch.peek_interpreter_stack() is not None
         or torch.autograd.forward_ad._current_level >= 0
     )
+
+
+def may_look() -> bool:
+    """Whether a decision may depend on the numbers in a tensor."""
+    return not torch.compiler.is_compiling() and not transformed()

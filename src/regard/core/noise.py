@@ -44,29 +44,30 @@ def uniform(seed: Tensor, leading: tuple[int, ...], rows: slice, size: tuple[int
 def _hash(
     seed: Tensor, stream: int, leading: tuple[int, ...], rows: slice, size: tuple[int, int]
 ) -> Tensor:
-    """32 random bits per cell as int32, from one hash per row and one per column."""
+    """32 random bits per cell as int32: a · c + b with random a, b of its row and c of its column.
+
+    Carter & Wegman 1979, mixed once more, since the lower bits of such a product are poor. Cells
+    are many and are gone over few times; rows and columns are few and are hashed well.
+    """
     length, width = size
     device = seed.device
-    count = math.prod(leading)
-    row = torch.arange(count, device=device).unsqueeze(-1) * length
+    row = torch.arange(math.prod(leading), device=device).unsqueeze(-1) * length
     row = row + torch.arange(rows.start, rows.stop, device=device)
-    row_hash = _mix64(row.view(*leading, rows.stop - rows.start, 1) * 4 + stream + seed)
-    column_hash = _mix64(~(torch.arange(width, device=device) * 4 + stream) + seed)
-    return _mix32(row_hash.to(torch.int32) + column_hash.to(torch.int32))
+    row = row.view(*leading, rows.stop - rows.start, 1) * 8 + stream
+    column = _mix64(torch.arange(width, device=device) * 8 + stream + 4 + seed)
+    slope, start = _mix64(row + seed) | 1, _mix64(~row + seed)
+    cell = slope.to(torch.int32) * column.to(torch.int32)  # the only passes over all cells
+    cell += start.to(torch.int32)
+    cell ^= cell >> 15
+    cell *= -1028477387
+    return cell
 
 
 def _mix64(x: Tensor) -> Tensor:
     """Steele et al. 2014's SplitMix64 finalizer; int64 multiplication wraps around."""
     x = (x ^ (x >> 30)) * -4658895280553007687  # arithmetic shifts mix as well as logical ones
     x = (x ^ (x >> 27)) * -7723592293110705685
-    return (x ^ (x >> 31)) & 0x7FFFFFFF
-
-
-def _mix32(x: Tensor) -> Tensor:
-    """Appleby's MurmurHash3 finalizer: each input bit flips each output bit half of the time."""
-    x = (x ^ _shift(x, 16)) * -2048144789
-    x = (x ^ _shift(x, 13)) * -1028477387
-    return x ^ _shift(x, 16)
+    return x ^ (x >> 31)
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from regard.core import noise
-from regard.core.blocks import transformed
+from regard.core.blocks import may_look
 from regard.core.mask import Grid, Mask, as_mask, visible
+from regard.core.normalize import NORMALIZERS
 from regard.core.score import Score, precise
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -92,7 +93,11 @@ class Request:
         has a finite gradient with any normalizer.
         """
         visible = self.visible(rows)
-        mask = None if visible is None else visible | ~visible.any(-1, keepdim=True)
+        mask, blind = visible, False
+        if visible is not None:
+            seeing = visible.any(-1, keepdim=True)
+            blind = not (may_look() and bool(seeing.all()))
+            mask = visible | ~seeing if blind else visible
         if getattr(self.normalize, "needs_noise", False):
             assert self.seed is not None
             size = (self.queries, self.keys)
@@ -100,7 +105,10 @@ class Request:
             weights = self.normalize(scores, mask, uniform)
         else:
             weights = self.normalize(scores, mask)
-        return weights if visible is None else weights.masked_fill(~visible, 0.0)
+        ours = any(self.normalize is known for known in NORMALIZERS.values())
+        if visible is None or (ours and not blind):  # ours give hidden keys zero by themselves
+            return weights
+        return weights.masked_fill(~visible, 0.0)
 
     def dropped(self, weights: Tensor, rows: slice) -> Tensor:
         """The weights after dropout."""
@@ -109,7 +117,7 @@ class Request:
         assert self.seed is not None
         size = (self.queries, self.keys)
         kept = noise.kept(self.seed, self.dropout, self.leading, rows, size)
-        return weights * kept / (1.0 - self.dropout)
+        return weights.masked_fill(~kept, 0.0) * (1.0 / (1.0 - self.dropout))
 
     # -------------------------------------------------------------- hidden from everybody
 
@@ -119,7 +127,7 @@ class Request:
         A weight of zero does not stop NaN or inf: 0 · NaN is NaN. Where nothing is hidden, or
         everything is finite, this is the request itself.
         """
-        if self.mask is None or (_may_look() and self._finite()):
+        if self.mask is None or (may_look() and self._finite()):
             return self
         seen = self.mask.seen(self.grid).unsqueeze(-1)
         seeing = self.mask.seeing(self.grid).unsqueeze(-1)
@@ -162,16 +170,11 @@ def make_request(
         # a broadcast row is written out, so that blocks of rows can be cut from it
         bias = bias.expand(*bias.shape[:-2], query.shape[-2], key.shape[-2])
         hidden = bias.detach() == -math.inf
-        if not _may_look() or bool(hidden.any()):
+        if not may_look() or bool(hidden.any()):
             bias = bias.masked_fill(hidden, 0.0)
             mask = visible(~hidden) if mask is None else mask & visible(~hidden)
     leading = _leading(query, key, value, mask, bias)
     return Request(query, key, value, score, mask, bias, normalize, dropout, None, leading)
-
-
-def _may_look() -> bool:
-    """Whether a decision may depend on the numbers in a tensor."""
-    return not torch.compiler.is_compiling() and not transformed()
 
 
 def _fits(shape: torch.Size, whole: tuple[int, ...]) -> bool:
