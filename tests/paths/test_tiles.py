@@ -1,11 +1,7 @@
 """Attention within tiles, against the formula written out, and the plans that make tiles."""
 
 import math
-import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -435,7 +431,7 @@ def test_one_query_and_a_hundred_thousand_keys():
     assert_same([Tile(ALL, ALL, slice(7, 99_991))], tensors)
 
 
-# ------------------------------------------------------------------ threads and processes
+# ------------------------------------------------------------------ threads
 
 
 def long_window() -> list[Tile]:
@@ -486,31 +482,6 @@ def test_eight_threads_at_once_give_the_same():
     for results in found.values():
         for one, other in zip(results, found[0], strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
-
-
-FORK = """
-import os, torch
-from regard.paths.tiles import Tile, attend_tiles
-x = torch.randn(2, 3, 40, 8, requires_grad=True)
-tiles = [Tile(slice(None), slice(0, 40), slice(0, 40), causal=True)]
-def work():
-    output = attend_tiles(x, x, x, tiles, 0.5)
-    return [output.detach(), *torch.autograd.grad(output.sum(), x)]
-torch.set_num_threads(2)
-expected = work()  # OpenMP has threads now, which a fork does not copy
-child = os.fork()
-if child == 0:
-    same = all(torch.allclose(a, b, atol=1e-6) for a, b in zip(work(), expected))
-    os._exit(0 if same else 1)
-raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
-def test_a_forked_child_gives_the_same_instead_of_waiting_forever():
-    source = Path(flash.__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONWARNINGS": "ignore"}
-    subprocess.run([sys.executable, "-c", FORK], env=environment, check=True, timeout=60)
 
 
 # ------------------------------------------------------------------ plans

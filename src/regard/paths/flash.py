@@ -126,27 +126,34 @@ def differentiate(
         )
     batch, heads, length, width = query.shape
     groups, keys = key.shape[1:3]
-    # the kernel lays gradients out as (batch, length, heads, width)
-    zero = not _covers(tiles, batch, length)
-    dq = _room((batch, length, heads, width), dtype, zero).transpose(1, 2)
-    dk, dv = (_room((batch, keys, groups, width), dtype, True).transpose(1, 2) for _ in range(2))
-    masks = _Masks(dtype)
-    touched: set[int] = set()  # entries of the batch that have some dk and dv already
+
+    def room(length: int, heads: int, zero: bool) -> Tensor:  # laid out as the kernel does
+        return _room((batch, length, heads, width), dtype, zero).transpose(1, 2)
+
+    dq = room(length, heads, not _covers(tiles, batch, length))
+    shared: Sequence[Tensor] = ()  # dk, dv
+    touched: set[int] = set()  # entries of the batch to which dk and dv hold something
     more = False
-    for tile in reversed(tiles):  # of causal tiles the last is the largest, and it is not added
+    masks = _Masks(dtype)
+    for tile in reversed(tiles):  # of causal tiles the last has all keys
         q, k, v = _cut(query, key, value, tile)
-        cut = (tile.batch, ALL, tile.rows)
-        parts = _backward(
-            grad[cut], q, k, v, out[cut], lse[cut], 0.0, tile.causal,
+        rows, columns = (tile.batch, ALL, tile.rows), (tile.batch, ALL, tile.keys)
+        own, *parts = _backward(
+            grad[rows], q, k, v, out[rows], lse[rows], 0.0, tile.causal,
             attn_mask=masks(tile.mask), scale=scale,
         )  # fmt: skip
-        _put(dq[cut], parts[0], add=more)
+        _put(dq[rows], own, add=more)
         more = tile.continues
         entries = range(batch)[tile.batch]
-        add = not touched.isdisjoint(entries)
+        if not shared and parts[0].shape == key.shape:
+            shared = parts
+        else:
+            shared = shared or (room(keys, groups, True), room(keys, groups, True))
+            add = not touched.isdisjoint(entries)
+            for whole, part in zip(shared, parts, strict=True):
+                _put(whole[columns], part, add=add)
         touched.update(entries)
-        _put(dk[tile.batch, :, tile.keys], parts[1], add=add)
-        _put(dv[tile.batch, :, tile.keys], parts[2], add=add)
+    dk, dv = shared or (room(keys, groups, True), room(keys, groups, True))
     return dq, dk, dv
 
 

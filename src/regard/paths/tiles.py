@@ -113,14 +113,14 @@ class _Planner:
     def ragged(self, piece: Sequence[Run], batch: slice, entry: int) -> Tile:
         """One block for short runs whose intervals have little to do with each other."""
         rows = slice(piece[0].start, piece[-1].stop)
-        hulls = [run.hull() for run in piece]
-        low, high = self.lanes(min(low for low, _ in hulls), max(high for _, high in hulls))
-        if not all(run.full for run in piece):
-            mask = self.tile_mask(batch, rows, slice(low, high))
-        else:
-            lows, highs = self.lows[entry, rows, None], self.highs[entry, rows, None]
+        lows, highs = self.lows[entry, rows, None], self.highs[entry, rows, None]
+        seeing = lows < highs
+        low, high = self.lanes(int(lows[seeing].min()), int(highs[seeing].max()))
+        if all(run.full for run in piece):
             keys = np.arange(low, high)
             mask = _added((lows <= keys) & (keys < highs))
+        else:
+            mask = self.tile_mask(batch, rows, slice(low, high))
         return Tile(batch, rows, slice(low, high), mask)
 
     def blocks(self, run: Run, batch: slice) -> Iterator[Tile]:
