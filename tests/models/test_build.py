@@ -1,0 +1,138 @@
+"""Models from flat configuration: presets, summaries, and sentences about mistakes."""
+
+import importlib
+
+import pytest
+import torch
+from torch import nn
+
+from regard.core.request import Request
+from regard.models import KINDS, PRESETS, build, parameters, summary
+from regard.paths.choice import choose, plan
+
+VOCABULARY = {"source_vocabulary": 13, "target_vocabulary": 17}
+attend = importlib.import_module("regard.attention.attend")
+
+
+def of(kind: str, preset: str | None = None, **options) -> nn.Module:
+    sizes = {"vocabulary": 13} if kind == "language" else VOCABULARY
+    return build(kind, preset, **(sizes | options))
+
+
+# ------------------------------------------------------------------ presets
+
+
+def test_every_kind_has_three_presets():
+    assert set(PRESETS) == set(KINDS)
+    assert all(set(presets) == {"tiny", "small", "base"} for presets in PRESETS.values())
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch's own advice to its users
+def test_the_presets_of_the_transformer_are_the_known_ones():
+    tiny, base = PRESETS["transformer"]["tiny"], PRESETS["transformer"]["base"]
+    assert tiny == {"layers": 4, "dim": 128, "heads": 4, "hidden": 256, "dropout": 0.3}
+    assert base == {"layers": 6, "dim": 512, "heads": 8, "hidden": 2048, "dropout": 0.1}
+    with torch.device("meta"):
+        model = of("transformer", "base")
+    theirs = nn.Transformer(512, 8, 6, 6, 2048, device="meta")
+    inside = parameters(model.encoder) + parameters(model.decoder)
+    assert inside == parameters(theirs) - 2 * 2 * 512  # torch's has two more norms at the end
+
+
+def test_what_is_said_goes_over_the_preset_and_leaves_it_as_it_was():
+    model = of("luong", "tiny", hidden=7, cell="lstm")
+    assert model.decoder.recurrent.hidden == 7
+    assert model.decoder.reader.dim == PRESETS["luong"]["tiny"]["embedding"]
+    assert isinstance(model.encoder.layers[0], nn.LSTM)
+    assert PRESETS["luong"]["tiny"]["hidden"] == 128
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("preset", ["tiny", "small", "base"])
+def test_attention_of_a_training_step_runs_off_the_reference_path(kind, preset, monkeypatch):
+    """At least 95 % of its FLOPs; larger batches than this one only leave more."""
+    flops = {"all": 0, "reference": 0}
+
+    def recorded(request: Request, path: str = "auto") -> tuple[str, str]:
+        name, reason = choose(request, path)
+        cost = plan(request, path).flops
+        flops["all"] += cost
+        flops["reference"] += cost if name == "reference" else 0
+        return name, reason
+
+    monkeypatch.setattr(attend, "choose", recorded)
+    monkeypatch.setattr(attend.fused, "direct", lambda *tensors: None)  # all calls are recorded
+    model = of(kind, preset).train()
+    # Bahdanau's decoder attends once for each step of a batch, the others for all steps at once
+    batch, S, T = (64, 23, 3) if kind == "bahdanau" else (8, 23, 11)
+    target = torch.randint(13, (batch, T))
+    with torch.set_grad_enabled(preset == "tiny"):
+        if kind == "language":
+            features = model(target)
+        else:
+            lengths = torch.randint(S // 2, S + 1, (batch,))
+            features = model(torch.randint(13, (batch, S)), lengths, target)
+        if preset == "tiny":
+            model.output(features).logsumexp(-1).sum().backward()
+    assert flops["reference"] <= 0.05 * flops["all"]
+    assert bool(flops["all"]) == (kind not in ("plain", "peeky"))
+
+
+# ------------------------------------------------------------------ summaries
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_summary_tells_the_parts_and_the_total(kind):
+    model = of(kind, "tiny")
+    text = model.summary()
+    lines = text.splitlines()
+    assert lines[-1].split() == ["total", type(model).__name__, f"{parameters(model):,}"]
+    assert sum(p.numel() for p in model.parameters()) == parameters(model)
+    assert len({len(line) for line in lines}) == 1
+    counts = {line.split()[0]: line.split()[-1] for line in lines[2:-2]}
+    top = [name for name, child in model.named_children() if any(True for _ in child.parameters())]
+    total = sum(int(counts[name].replace(",", "")) for name in top)
+    assert total == parameters(model)
+
+
+def test_a_summary_counts_what_is_shared_once():
+    model = build("transformer", "tiny", source_vocabulary=17, target_vocabulary=17, tie="all")
+    lines = summary(model).splitlines()
+    (line,) = (line for line in lines if line.startswith("target "))
+    assert line.split() == ["target", "Tokens", "(shared)", "0"]
+    (line,) = (line for line in lines if line.startswith("output "))
+    assert line.split() == ["output", "Linear", "(shared)", "17"]
+
+
+# ------------------------------------------------------------------ mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "sentence"),
+    [
+        (("transfomer",), {}, "did you mean 'transformer'"),
+        (("luong", "huge"), VOCABULARY, "unknown preset 'huge' of luong; known: tiny, small, base"),
+        (("luong",), VOCABULARY | {"hiden": 3}, "luong has no option 'hiden'; did you mean 'hidd"),
+        (("luong",), {"source_vocabulary": 13}, "needs target_vocabulary="),
+        (("language",), {}, "needs vocabulary="),
+        (("luong",), {"target_vocabulary": 17}, "source_vocabulary or frames"),
+        (("luong",), VOCABULARY | {"score": "dots"}, "did you mean 'dot'"),
+        (("luong",), VOCABULARY | {"score": "dot", "bidirectional": "all"}, "score='general'"),
+        (("luong",), VOCABULARY | {"attention": "locl"}, "did you mean 'local'"),
+        (("luong",), VOCABULARY | {"attention": "local"}, "needs window="),
+        (("luong",), VOCABULARY | {"window": 2}, "is for attention='local'"),
+        (("luong",), VOCABULARY | {"join": "concat"}, "did you mean 'concatenate'"),
+        (("luong",), VOCABULARY | {"cell": "rnn"}, "unknown cell 'rnn'"),
+        (("luong",), VOCABULARY | {"bidirectional": "both"}, "unknown bidirectional 'both'"),
+        (("luong",), VOCABULARY | {"hidden": 0}, "hidden must be 1 or more, got 0"),
+        (("luong",), VOCABULARY | {"dropout": 1.0}, "probability"),
+        (("luong",), VOCABULARY | {"tie": True, "embedding": 3}, "leave the embeddings untied"),
+        (("bahdanau",), VOCABULARY | {"layers": 0}, "layers must be 1 or more"),
+        (("gnmt",), VOCABULARY | {"layers": 1}, "2 or more layers, got 1"),
+        (("plain",), VOCABULARY | {"score": "dot"}, "plain has no option 'score'"),
+        (("luong",), {"source_vocabulary": 13, "target_vocabulary": 0}, "vocabulary must be 1"),
+    ],
+)
+def test_bad_configuration_gets_a_sentence(arguments, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        build(*arguments, **options)

@@ -1,0 +1,167 @@
+"""The Transformer against torch's own, and what its options mean."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from regard.layers import Learned, PositionalEncoding
+from regard.models import DecoderStack, EncoderStack, Transformer, parameters
+
+B, S, T, SOURCE, TARGET, DIM, HEADS, HIDDEN = 3, 7, 5, 13, 17, 12, 3, 11
+LENGTHS = torch.tensor([7, 4, 2])
+SIZES = {"dim": DIM, "heads": HEADS, "hidden": HIDDEN, "layers": 2}
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(8)
+    source = torch.randint(SOURCE, (B, S), generator=generator)
+    return source, torch.randint(TARGET, (B, T), generator=generator)
+
+
+def drawn(model: nn.Module) -> nn.Module:
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            values = torch.randn(parameter.shape, generator=generator) * 0.4
+            parameter.copy_(values.to(parameter.dtype))
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch's own advice to its users
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_with_the_weights_of_torch_it_gives_the_numbers_of_torch(norm_first, activation):
+    theirs = nn.Transformer(
+        DIM,
+        HEADS,
+        2,
+        3,
+        HIDDEN,
+        dropout=0.1,
+        activation=activation,
+        norm_first=norm_first,
+        batch_first=True,
+        dtype=torch.float64,
+    )
+    theirs = drawn(theirs).eval()
+    ours = Transformer.from_torch(theirs, SOURCE, TARGET, position="sinusoidal")
+    assert len(ours.encoder.layers) == 2
+    assert len(ours.decoder.layers) == 3
+    source, target = inputs()
+    hidden = torch.arange(S) >= LENGTHS[:, None]
+    expected = theirs(
+        ours.source_position(ours.source(source)),
+        ours.target_position(ours.target(target)),
+        tgt_mask=torch.ones(T, T, dtype=torch.bool).triu(1),
+        src_key_padding_mask=hidden,
+        memory_key_padding_mask=hidden,
+    )
+    found = ours(source, LENGTHS, target)
+    torch.testing.assert_close(found, expected)
+    theirs.zero_grad()
+    expected.square().sum().backward()
+    wanted = theirs.encoder.layers[0].linear1.weight.grad
+    found.square().sum().backward()
+    torch.testing.assert_close(ours.encoder.layers[0].feed_forward.inner.weight.grad, wanted)
+    with torch.no_grad():  # a copy, not the same tensors
+        theirs.encoder.layers[0].linear1.weight.zero_()
+    torch.testing.assert_close(ours(source, LENGTHS, target), found)
+
+
+def test_the_stacks_of_torch_without_a_last_norm_have_none_here():
+    layer = nn.TransformerEncoderLayer(DIM, HEADS, HIDDEN, batch_first=True, dtype=torch.float64)
+    theirs = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    x = torch.randn(B, S, DIM, dtype=torch.float64)
+    torch.testing.assert_close(EncoderStack.from_torch(theirs)(x)[0], theirs(x))
+    layer = nn.TransformerDecoderLayer(DIM, HEADS, HIDDEN, batch_first=True, dtype=torch.float64)
+    theirs = nn.TransformerDecoder(layer, 2).eval()
+    y = torch.randn(B, T, DIM, dtype=torch.float64)
+    later = torch.ones(T, T, dtype=torch.bool).triu(1)
+    found = DecoderStack.from_torch(theirs)(y, x)[0]
+    torch.testing.assert_close(found, theirs(y, x, tgt_mask=later))
+
+
+def test_embeddings_are_scaled_and_placed_as_in_the_paper():
+    model = Transformer(SOURCE, TARGET, **SIZES, dropout=0.0).double()
+    source, _ = inputs()
+    x = PositionalEncoding(DIM)(model.source.weight[source] * DIM**0.5)
+    for layer in model.encoder.layers:
+        x = layer(x)
+    torch.testing.assert_close(model.encode(source).states, x)
+    assert model.source.weight.std().item() == pytest.approx(DIM**-0.5, rel=0.3)
+
+
+def test_post_norm_ends_with_a_layer_and_pre_norm_with_a_norm():
+    post, pre = (Transformer(SOURCE, TARGET, **SIZES, norm=norm) for norm in ("post", "pre"))
+    assert isinstance(post.encoder.norm, nn.Identity)
+    assert isinstance(pre.encoder.norm, nn.LayerNorm)
+    assert isinstance(pre.decoder.norm, nn.LayerNorm)
+
+
+def test_order_matters_with_any_position_scheme_and_with_none_it_does_not():
+    source, target = inputs()
+    turned = source[:, [3, 1, 2, 0, 4, 6, 5]]  # ALiBi would not notice a reversal
+    for position in ("sinusoidal", "learned", "rotary", "alibi", "none"):
+        model = drawn(Transformer(SOURCE, TARGET, **SIZES, position=position, dropout=0.0))
+        # without positions the encoder is equivariant, and the decoder's sum over it invariant
+        same = torch.allclose(
+            model(source, None, target), model(turned, None, target), atol=1e-4, rtol=1e-4
+        )
+        assert same == (position == "none"), position
+
+
+def test_learned_positions_of_both_sides_are_two_tables():
+    model = Transformer(SOURCE, TARGET, **SIZES, position="learned", max_length=S)
+    assert isinstance(model.source_position, Learned)
+    assert model.source_position.weight is not model.target_position.weight
+
+
+def test_tied_embeddings_are_one_matrix():
+    model = Transformer(TARGET, TARGET, **SIZES, tie="all")
+    assert model.source.weight is model.target.weight is model.output.weight
+    free = Transformer(TARGET, TARGET, **SIZES)
+    assert parameters(free) - parameters(model) == 2 * TARGET * DIM
+    twin = copy.deepcopy(model)
+    assert twin.source.weight is twin.output.weight
+    twin.load_state_dict(model.state_dict())
+    source, target = torch.randint(TARGET, (B, S)), torch.randint(TARGET, (B, T))
+    twin.eval()
+    model.eval()
+    assert torch.equal(twin(source, LENGTHS, target), model(source, LENGTHS, target))
+
+
+def test_attention_dropout_may_be_another():
+    model = Transformer(SOURCE, TARGET, **SIZES, dropout=0.3, attention_dropout=0.1)
+    layer = model.decoder.layers[0]
+    assert layer.attention.dropout == layer.memory_attention.dropout == 0.1
+    assert model.encoder.layers[1].attention.dropout == 0.1
+    assert layer.around_attention.dropout == 0.3
+    plain = Transformer(SOURCE, TARGET, **SIZES, dropout=0.3)
+    assert plain.decoder.layers[0].attention.dropout == 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"tie": "everything"}, "unknown tie 'everything'"),
+        ({"tie": "all"}, "13 source and 17 target"),
+        ({"norm": "prenorm"}, "unknown norm 'prenorm'; did you mean 'pre'"),
+        ({"position": "sinus"}, "did you mean 'sinusoidal'"),
+        ({"heads": 5}, "multiple of heads"),
+        ({"dropout": 1.5}, "probability"),
+        ({"attention_dropout": -1.0}, "probability"),
+        ({"layers": 0}, "layers must be 1 or more"),
+        ({"frames": 3}, "one of them"),
+        ({"position": "rotary", "heads": 4}, "even"),
+    ],
+)
+def test_bad_configuration_gets_a_sentence(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Transformer(SOURCE, TARGET, **(SIZES | options))
+
+
+def test_frames_cannot_share_an_embedding():
+    with pytest.raises(ValueError, match="which is frames"):
+        Transformer(None, TARGET, **SIZES, frames=3, tie="all")
