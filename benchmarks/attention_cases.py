@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import regard
@@ -37,19 +37,50 @@ def compiled(job: Callable[..., Tensor], *args: Tensor) -> Job:
 # ------------------------------------------------------------------ additive and feature-wise
 
 
+class Projected(nn.Module):
+    """w · tanh(q + k) for queries and keys that are projected already."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(hidden) / hidden**0.5)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ self.weight
+
+    def as_additive(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return query, key, self.weight
+
+
 def additive(batch: int, length: int, hidden: int, *, peers: bool = True) -> Contest:
+    """Attention after the projections, which cost everybody the same."""
     q, k, v = tensors(*[(batch, length, hidden)] * 3)
-    score = regard.Additive(hidden, hidden, hidden)
+    score = Projected(hidden)
 
     def textbook(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        projected_q, projected_k = q @ score.query_weight.T, k @ score.key_weight.T
-        hidden = torch.tanh(projected_q.unsqueeze(2) + projected_k.unsqueeze(1))  # (B, M, N, H)
-        return torch.softmax(hidden @ score.vector, dim=-1) @ v
+        return torch.softmax(score(q, k), dim=-1) @ v  # holds (B, M, N, H)
 
     others = {"textbook": lambda: textbook(q, k, v), "torch.compile": compiled(textbook, q, k, v)}
     return Contest(
         ours=lambda: regard.attend(q, k, v, score=score),
         peers=others if peers else {},
+        leaves=[q, k, v, *score.parameters()],
+        tolerance=1e-3,
+    )
+
+
+def bahdanau(batch: int, length: int, hidden: int) -> Contest:
+    """The whole module, with both projections."""
+    q, k, v = tensors(*[(batch, length, hidden)] * 3)
+    score = regard.Additive(hidden, hidden, hidden)
+
+    def textbook() -> Tensor:
+        projected_q, projected_k = q @ score.query_weight.T, k @ score.key_weight.T
+        hidden = torch.tanh(projected_q.unsqueeze(2) + projected_k.unsqueeze(1))
+        return torch.softmax(hidden @ score.vector, dim=-1) @ v
+
+    return Contest(
+        ours=lambda: regard.attend(q, k, v, score=score),
+        peers={"textbook": textbook},
         leaves=[q, k, v, *score.parameters()],
         tolerance=1e-3,
     )
@@ -222,6 +253,7 @@ def both(name: str, make: Callable[[], Contest], **more: bool) -> list[Case]:
 CASES: list[Case] = [
     *both("additive (8,256,256,128)", lambda: additive(8, 256, 128)),
     *both("additive (32,50,50,256)", lambda: additive(32, 50, 256)),
+    *both("Additive module (32,50,50,256)", lambda: bahdanau(32, 50, 256)),
     Case("additive step (1,1,50,256)", lambda: decoding(1, 50, 256), backward=False),
     Case("additive step (32,1,50,256)", lambda: decoding(32, 50, 256), backward=False),
     Case(
