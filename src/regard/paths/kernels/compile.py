@@ -72,11 +72,14 @@ def parallel() -> bool:
 
     if numba.config.THREADING_LAYER == "default":
         numba.config.THREADING_LAYER = "omp"
+    before = torch.get_num_threads()
     try:
         numba.set_num_threads(1)  # starts the layer, or raises
         return numba.threading_layer() != "workqueue"
     except ValueError:
         return False
+    finally:
+        torch.set_num_threads(before)  # OpenMP, which torch shares, is now set to all cores
 
 
 class Kernel:
