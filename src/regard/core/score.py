@@ -352,10 +352,11 @@ def _inverse_root(query: Tensor) -> float:
 
 def _unit(vector: Tensor, length: Tensor | float = 1.0) -> Tensor:
     """The vector with another length; a zero vector stays zero and gets no gradient."""
-    square = vector.to(precise(vector.dtype)).square().sum(-1, keepdim=True)
+    exact = vector.to(precise(vector.dtype))
+    square = exact.square().sum(-1, keepdim=True)
     zero = square == 0
     shrink = square.masked_fill(zero, 1.0).rsqrt().masked_fill(zero, 0.0) * length
-    return vector * shrink.to(vector.dtype)
+    return (exact * shrink).to(vector.dtype)
 
 
 def _bilinear(query: Tensor, key: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
