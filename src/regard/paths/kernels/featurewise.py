@@ -41,7 +41,7 @@ def feature_attention(
     The paper's eq. 15 with the projections already made, and c = 5.
 
     >>> value = torch.arange(5.0).reshape(1, 5, 1)
-    >>> feature_attention(torch.zeros(1, 2, 1), torch.ones(1, 5, 1), value)
+    >>> feature_attention(torch.zeros(1, 2, 1), torch.ones(1, 5, 1), value).round(decimals=3)
     tensor([[[2.],
              [2.]]])
 
