@@ -132,7 +132,8 @@ def window(length: int, size: int, *, flex: bool) -> Contest:
 
         blocks = create_block_mask(near, None, None, length, length, device="cpu")
         fast = torch.compile(flex_attention)
-        peers["compiled flex_attention"] = lambda: fast(q, k, v, block_mask=blocks)
+        frozen = [t.detach() for t in (q, k, v)]  # it refuses what might need a gradient
+        peers["compiled flex_attention"] = lambda: fast(*frozen, block_mask=blocks)
     return Contest(ours=lambda: regard.attend(q, k, v, mask=mask), peers=peers, leaves=[q, k, v])
 
 
