@@ -1,0 +1,6 @@
+"""What a model attended to, recorded while it ran."""
+
+from regard.trace.call import Call, Inputs
+from regard.trace.trace import Trace
+
+__all__ = ["Call", "Inputs", "Trace"]

@@ -1,0 +1,173 @@
+"""A trace: the attention calls of one run of a model, by name, with the tokens they are about."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import Tensor
+
+from regard.core.map import AttentionMap
+from regard.core.names import nearest
+from regard.trace.call import Call, held
+
+
+@dataclass(eq=False)
+class Trace:
+    """Attention calls in the order in which they happened.
+
+    >>> import torch
+    >>> trace = Trace.of_maps(
+    ...     {"cross": torch.tensor([[[1.0, 0.0], [0.25, 0.75]]])},
+    ...     queries=["le", "chat"],
+    ...     keys=["the", "cat"],
+    ... )
+    >>> trace.names, trace["cross"].map[0, 1].tolist(), trace.tokens["source"]
+    (['cross'], [0.25, 0.75], ['the', 'cat'])
+
+    Args:
+        calls: what happened
+        tokens: labels of rows and columns, by the names that the calls use: "source", "target".
+            A list of strings, or one such list for each example of a batch
+        about: model, version, text, language, ...
+    """
+
+    calls: list[Call] = field(default_factory=list)
+    tokens: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_maps(
+        cls,
+        maps: Mapping[str, Tensor | AttentionMap],
+        *,
+        queries: Sequence[str],
+        keys: Sequence[str] | None = None,
+        **about: Any,
+    ) -> "Trace":
+        """A trace of maps that are there already, (heads, M, N) each, or (M, N) for one head.
+
+        Args:
+            queries: labels of the rows
+            keys: labels of the columns; without them the queries attend to themselves
+            about: model, text, ...
+        """
+        rows = "source" if keys is None else "target"
+        tokens = {rows: list(queries)} | ({} if keys is None else {"source": list(keys)})
+        calls = [Call(name, _with_heads(map), rows, "source") for name, map in maps.items()]
+        trace = cls(calls, tokens, about)
+        for call in calls:
+            trace.check(call)
+        return trace
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the calls, in order."""
+        return [call.name for call in self.calls]
+
+    @property
+    def batch(self) -> int | None:
+        """How many examples there are; None if this is a trace of one."""
+        sizes = {call.batch for call in self.calls}
+        return next(iter(sizes)) if len(sizes) == 1 else None
+
+    def __getitem__(self, name: str) -> Call:
+        for call in self.calls:
+            if call.name == name:
+                return call
+        known = self.names
+        raise KeyError(f"no call {name!r} in this trace{nearest(name, known)}")
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self.calls)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def label(self, **tokens: Sequence[Any]) -> "Trace":
+        """Say what rows and columns are: `trace.label(source=["the", "cat"])`; gives itself.
+
+        Args:
+            tokens: a list of strings, or one such list for each example of a batch
+        """
+        self.tokens |= {side: list(labels) for side, labels in tokens.items()}
+        return self
+
+    def labels(self, call: Call) -> tuple[list[str], list[str]]:
+        """Labels of a call's rows and columns; numbers where there are none that fit."""
+        rows = self._labels(call.queries, call.provenance.get("rows"), call.shape[-2])
+        return rows, self._labels(call.keys, None, call.shape[-1])
+
+    def of(self, example: int) -> "Trace":
+        """The trace of one example of a batch, without its padding where tokens tell how much."""
+        if self.calls and self.batch is None:
+            if example in (0, -1) and all(call.batch is None for call in self.calls):
+                return self
+            raise ValueError("the calls of this trace are not of one batch; see stitched()")
+        tokens = {
+            side: labels[example] if labels and not isinstance(labels[0], str) else labels
+            for side, labels in self.tokens.items()
+        }
+
+        def real(side: str, size: int) -> int | None:
+            return len(tokens[side]) if len(tokens.get(side, ())) <= size else None
+
+        calls = []
+        for call in self.calls:
+            rows, columns = real(call.queries, call.shape[-2]), real(call.keys, call.shape[-1])
+            calls.append(call.of(example, rows or None, columns or None))
+        return replace(self, calls=calls, tokens=tokens, about={**self.about, "example": example})
+
+    def select(
+        self,
+        layers: str | Sequence[str] | None = None,
+        *,
+        heads: Sequence[int] | None = None,
+        rows: slice | None = None,
+    ) -> "Trace":
+        """A part of the trace, as lazy as the whole.
+
+        Args:
+            layers: names of calls, with * for anything: "decoder.*.memory_attention"
+            heads: which of them, by number
+            rows: which queries
+        """
+        patterns = [layers] if isinstance(layers, str) else layers
+        calls = self.calls
+        if patterns is not None:
+            calls = [c for c in calls if any(fnmatchcase(c.name, each) for each in patterns)]
+            if not calls:
+                raise KeyError(f"no call is named like {patterns}; there are {self.names}")
+        return replace(self, calls=[call.select(heads, rows) for call in calls])
+
+    def check(self, call: Call) -> None:
+        """Raise unless the labels of one example are as many as the map has rows and columns."""
+        for side, size in ((call.queries, call.shape[-2]), (call.keys, call.shape[-1])):
+            count = len(self.tokens.get(side, ()))
+            if count and count != size:
+                raise ValueError(
+                    f"{call.name!r} is {tuple(call.shape)}, but there are {count} {side} tokens"
+                )
+
+    def _labels(self, side: str, rows: list[int] | None, size: int) -> list[str]:
+        labels = self.tokens.get(side, [])
+        if rows is not None and rows and max(rows) < len(labels):
+            labels = [labels[row] for row in rows]
+        if len(labels) != size or not all(isinstance(label, str) for label in labels):
+            return [str(index) for index in range(size)]
+        return labels
+
+    def __repr__(self) -> str:
+        lines = [f"Trace of {len(self.calls)} attention calls"]
+        lines += [
+            f"  {call.name}  {call.queries} × {call.keys}  {tuple(call.shape)}" for call in self
+        ]
+        return "\n".join(lines)
+
+
+def _with_heads(map: Tensor | AttentionMap) -> AttentionMap:
+    """A map (M, N) as one of one head, (1, M, N)."""
+    lazy = held(map) if isinstance(map, Tensor) else map
+    if len(lazy.shape) != 2:
+        return lazy
+    return AttentionMap(lambda rows: lazy[rows].unsqueeze(0), None, (1, *lazy.shape))
