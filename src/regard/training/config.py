@@ -1,0 +1,167 @@
+"""A training run as a TOML file: what to learn from, what with, and how."""
+
+import platform
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy
+import tomli_w
+import torch
+from pydantic import Field, model_validator
+
+from regard.training.files import whole_file
+from regard.training.settings import Settings, read_settings
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Training(Settings):
+    """The `[training]` table: what the loop needs to know. At least one of the first three."""
+
+    steps: Count | None = Field(None, description="stop after this many steps of the optimizer")
+    epochs: Count | None = Field(None, description="stop after this many passes over the data")
+    minutes: float | None = Field(
+        None, gt=0, description="stop after this long, earlier parts of a resumed run included"
+    )
+    lr: float = Field(1e-3, gt=0, description="learning rate, at its highest")
+    schedule: Literal["constant", "inverse_sqrt", "cosine", "plateau"] = Field(
+        "constant", description="how the learning rate goes on after the warm-up"
+    )
+    warmup: int = Field(0, ge=0, description="steps in which the learning rate rises from zero")
+    lower_by: float = Field(
+        0.5, gt=0, lt=1, description="plateau: what the learning rate is multiplied by"
+    )
+    lower_after: Count = Field(
+        2, description="plateau: evaluations without improvement before it is"
+    )
+    weight_decay: float = Field(0.01, ge=0, description="of matrices; vectors are left alone")
+    betas: tuple[float, float] = Field((0.9, 0.98), strict=False, description="AdamW's averages")
+    eps: float = Field(1e-9, gt=0, description="AdamW's smallest denominator")
+    clip: float = Field(1.0, ge=0, description="the gradient's norm is cut to this; 0 leaves it")
+    accumulate: Count = Field(1, description="batches whose gradients make one step")
+    evaluate_every: Count | None = Field(
+        None, description="steps between evaluations; by default one at the end of each epoch"
+    )
+    patience: Count | None = Field(
+        None, description="stop after this many evaluations without improvement"
+    )
+    save_every: Count | None = Field(
+        None, description="steps between checkpoints, besides one at each evaluation"
+    )
+    keep: Count = Field(2, description="how many of the latest checkpoints to keep")
+    average: Count = Field(1, description="how many evaluated checkpoints make the final model")
+    average_of: Literal["best", "last"] = Field("best", description="which ones")
+    log_every: Count = Field(50, description="steps between lines of metrics.jsonl")
+    threads: Count | None = Field(
+        None, description="of torch; by default as many as it takes, the same when resumed"
+    )
+
+    @model_validator(mode="after")
+    def _ends(self) -> "Training":
+        if self.steps is None and self.epochs is None and self.minutes is None:
+            raise ValueError("say how long to train, by steps, epochs or minutes")
+        if self.schedule == "cosine" and self.steps is None and self.epochs is None:
+            raise ValueError("the cosine schedule needs to know its end: give steps or epochs")
+        if self.schedule == "inverse_sqrt" and self.warmup == 0:
+            raise ValueError("the inverse_sqrt schedule needs warmup, a number of steps")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must be at least 0 and below 1, got {list(self.betas)}")
+        return self
+
+
+class Config(Settings):
+    """A whole configuration; the tables `data`, `model` and `loss` belong to the task."""
+
+    task: str
+    seed: int = Field(1, ge=0, lt=2**32)
+    data: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+    loss: dict[str, Any] = {}
+    training: Training
+    versions: dict[str, str] = {}  # what a run was made with; written, never read back
+
+
+def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
+    """Read a configuration and check it.
+
+    >>> config = read_config(
+    ...     {"task": "translate", "training": {"steps": 7}}, ["training.lr=1e-3", "seed=3"]
+    ... )
+    >>> config.training.lr, config.seed
+    (0.001, 3)
+
+    Args:
+        source: a TOML file, or what is in one
+        overrides: "table.key=value", the value as in TOML, quotes of strings optional; no value
+            goes back to the default
+
+    Raises:
+        ValueError: naming the key, and for an unknown one the nearest known
+        FileNotFoundError: if there is no such file
+    """
+    values = _load(Path(source)) if isinstance(source, str | Path) else _copy(source)
+    for override in overrides:
+        _put(values, override)
+    training = values.pop("training", {})
+    if not isinstance(training, Mapping):
+        raise ValueError(f"training must be a table, got {training!r}")
+    checked = read_settings(Training, training, "training")
+    return read_settings(Config, {**values, "training": checked})
+
+
+def write_config(config: Config, path: Path) -> None:
+    """Write a configuration as TOML, with the versions of what is running it."""
+    values = config.model_dump(exclude_none=True)
+    values["versions"] = versions()
+    with whole_file(path) as part:
+        part.write_text(tomli_w.dumps(values), encoding="utf-8")
+
+
+def versions() -> dict[str, str]:
+    """What a run depends on, with its version."""
+    return {
+        "regard": sys.modules["regard"].__version__,  # loaded, since this module is a part of it
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+    }
+
+
+def _load(path: Path) -> dict[str, Any]:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, a configuration is a TOML file")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no configuration file {path}")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+
+
+def _copy(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in table.items()}
+
+
+def _put(values: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    *tables, key = (part.strip() for part in name.split("."))
+    if not equals or not key or not all(tables):
+        raise ValueError(f"expected table.key=value, such as training.lr=1e-3, got {override!r}")
+    for table in tables:
+        values = values.setdefault(table, {})
+        if not isinstance(values, dict):
+            raise ValueError(f"{override!r}: {table} is a value, not a table")
+    if text.strip():
+        values[key] = _value(text.strip())
+    else:
+        values.pop(key, None)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
