@@ -77,11 +77,11 @@ class Config(Settings):
 
     task: str
     seed: int = Field(1, ge=0, lt=2**32)
-    data: dict[str, Any] = {}
-    model: dict[str, Any] = {}
-    loss: dict[str, Any] = {}
+    data: dict[str, Any] = Field(default_factory=dict)
+    model: dict[str, Any] = Field(default_factory=dict)
+    loss: dict[str, Any] = Field(default_factory=dict)
     training: Training
-    versions: dict[str, str] = {}  # what a run was made with; written, never read back
+    versions: dict[str, str] = Field(default_factory=dict)  # what a run was made with
 
 
 def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
