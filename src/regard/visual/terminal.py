@@ -4,11 +4,11 @@ import shutil
 from collections.abc import Sequence
 from itertools import zip_longest
 
-import torch
 from torch import Tensor
 
 from regard.visual.color import Palette, painted, terminal_palette
 from regard.visual.display_width import display_width, fit, letters, printable
+from regard.visual.matrix import labelled, pool_rows
 
 SHADES = " .:-=+*#%@"
 TALLEST_LABEL = 12  # letters of a label that is set from top to bottom
@@ -47,19 +47,18 @@ def heatmap(
         ValueError: weights that are not an (M, N) matrix or not finite, a number of labels that is
             not that of the rows or columns, or a width below 16
     """
-    matrix = torch.as_tensor(weights).detach().to("cpu", torch.float64)  # (M, N)
-    _check(matrix, queries, keys)
+    matrix = labelled(weights, queries, keys)
     width = shutil.get_terminal_size().columns if width is None else width
     if width < 16:
         raise ValueError(f"a heatmap needs a width of at least 16 columns, got {width}")
     palette = terminal_palette() if color is None else color
 
-    matrix, rows = _pool_rows(matrix, [*map(printable, queries)], width)
+    matrix, rows = pool_rows(matrix, [*map(printable, queries)], width)
     gutter = min(max(map(display_width, rows), default=0), width // 3)
     room = width - gutter - 1
     columns = [*map(printable, keys)]
     widest = max((display_width(letter) for key in columns for letter in letters(key)), default=1)
-    transposed, columns = _pool_rows(matrix.T, columns, max(room // max(widest, 1), 1))
+    transposed, columns = pool_rows(matrix.T, columns, max(room // max(widest, 1), 1))
     matrix = transposed.T
 
     longest = max(map(display_width, columns), default=0)
@@ -81,37 +80,6 @@ def heatmap(
     scale = "".join(_cell(i, 0, 9, 1, palette) for i in range(10))
     lines.append(f"{low:.2g} [{scale}] {high:.2g}")
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _check(matrix: Tensor, queries: Sequence[str], keys: Sequence[str]) -> None:
-    if matrix.dim() != 2:
-        raise ValueError(
-            f"a heatmap draws one map of shape (queries, keys), got shape {tuple(matrix.shape)};"
-            " choose a batch entry and a head first, as in weights[0, 0]"
-        )
-    for name, labels, count in (
-        ("query", queries, matrix.shape[0]),
-        ("key", keys, matrix.shape[1]),
-    ):
-        if len(labels) != count:
-            raise ValueError(
-                f"expected {count} {name} labels for a map of shape {tuple(matrix.shape)},"
-                f" got {len(labels)}"
-            )
-    if not matrix.isfinite().all():
-        row, column = (~matrix.isfinite()).nonzero()[0].tolist()
-        raise ValueError(
-            f"a heatmap needs finite weights, got {matrix[row, column].item()} for query {row}"
-            f" and key {column}"
-        )
-
-
-def _pool_rows(matrix: Tensor, labels: list[str], limit: int) -> tuple[Tensor, list[str]]:
-    size = -(-len(labels) // limit)
-    if size <= 1:
-        return matrix, labels
-    pooled = torch.stack([block.amax(0) for block in matrix.split(size)])
-    return pooled, [label + "…" for label in labels[::size]]
 
 
 def _upright(labels: list[str], cell: int) -> list[str]:
