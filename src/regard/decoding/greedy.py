@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batch import EOS
 from regard.decoding.hypothesis import EMPTY, Hypothesis
 from regard.decoding.limits import Limits
-from regard.decoding.search import begin, evaluating, forbidden
+from regard.decoding.search import Model, begin, evaluating, forbidden
 from regard.decoding.trail import Ending, Trail
 
 Choose = Callable[[Tensor, np.ndarray, int], Tensor]
@@ -20,7 +20,7 @@ CROWD = 0.75
 
 
 def greedy(
-    model: nn.Module,
+    model: Model,
     source: Tensor,
     source_lengths: Tensor | None = None,
     *,
@@ -65,7 +65,7 @@ def greedy(
 
 
 def walk(
-    model: nn.Module,
+    model: Model,
     source: Tensor,
     source_lengths: Tensor | None,
     choose: Choose,
@@ -96,8 +96,8 @@ def walk(
         totals = np.zeros(len(owner))
         endings: dict[int, Ending] = {}
         while working.any():
-            features, state = model.step(tokens, state)  # type: ignore
-            scores = torch.log_softmax(model.output(features), dim=-1)  # type: ignore
+            features, state = model.step(tokens, state)
+            scores = torch.log_softmax(model.output(features), dim=-1)
             tokens = choose(scores.index_fill(1, banned, -torch.inf), owner, len(trail))
             tokens = search.forced(tokens, owner, len(trail))
             chosen = tokens.cpu().numpy()

@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.layers.position import Learned
 
@@ -11,6 +10,7 @@ from regard.layers.position import Learned
 class Limits(NamedTuple):
     """At most `ratio` · S + `extra` tokens for a source of S, the end included.
 
+    >>> import torch
     >>> Limits(ratio=2.0, extra=5).of(torch.tensor([3, 7])).tolist()
     [11, 19]
     """
@@ -18,9 +18,9 @@ class Limits(NamedTuple):
     ratio: float = 2.0
     extra: int = 50
 
-    def of(self, source_lengths: Tensor, model: nn.Module | None = None) -> Tensor:
+    def of(self, source_lengths: Tensor, model: object = None) -> Tensor:
         """The most tokens for each source (batch,); a model with learned positions has its own."""
-        if self.ratio < 0 or self.ratio * 1.0 + self.extra < 1:
+        if self.ratio < 0 or self.ratio + self.extra < 1:
             raise ValueError(
                 f"limits should leave room for 1 token or more, got ratio={self.ratio} and "
                 f"extra={self.extra}"

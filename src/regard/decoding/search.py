@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,6 +13,21 @@ from regard.decoding.limits import Limits
 
 NEVER = (PAD, BOS)
 """Tokens that are no part of a text: no search emits them."""
+
+
+class Model(Protocol):
+    """What a search asks of a model; `Seq2Seq` and `Transformer` are ones."""
+
+    output: nn.Linear
+    training: bool
+
+    def encode(self, source: Tensor, source_lengths: Tensor | None = ..., /) -> Any: ...
+
+    def start(self, memory: Any, /, *, return_map: bool = ...) -> Any: ...
+
+    def step(self, tokens: Tensor, state: Any, /) -> tuple[Tensor, Any]: ...
+
+    def train(self, mode: bool = ..., /) -> Any: ...
 
 
 class Search(NamedTuple):
@@ -37,10 +52,10 @@ class Search(NamedTuple):
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: Model) -> Iterator[None]:
     """The model without dropout and without gradients, and as it was afterwards."""
     training = model.training
-    model.eval()
+    model.train(False)
     try:
         with torch.inference_mode():
             yield
@@ -49,7 +64,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def begin(
-    model: nn.Module,
+    model: Model,
     source: Tensor,
     source_lengths: Tensor | None,
     *,
@@ -74,15 +89,15 @@ def begin(
     most = limits.of(lengths, model).cpu().numpy()
     prefixes: list[Sequence[int]] = [prefix[n] if prefix else () for n in numbers]
     for own, longest in zip(prefixes, most, strict=True):
-        _check_prefix(own, int(longest), model.output.out_features)  # type: ignore
+        _check_prefix(own, int(longest), model.output.out_features)
     first = torch.full((len(real),), BOS, dtype=torch.long, device=source.device)
-    state = model.start(memory, return_map=return_map)  # type: ignore
+    state = model.start(memory, return_map=return_map)
     return Search(state, first, numbers, lengths.cpu().numpy(), most, prefixes)
 
 
-def forbidden(forbid: Sequence[int], model: nn.Module, device: torch.device) -> Tensor:
+def forbidden(forbid: Sequence[int], model: Model, device: torch.device) -> Tensor:
     """Ids that may not be emitted, (n,)."""
-    size = model.output.out_features  # type: ignore
+    size = model.output.out_features
     for token in forbid:
         if not 0 <= token < size:
             raise ValueError(f"forbid should be ids from 0 to {size - 1}, got {token}")
