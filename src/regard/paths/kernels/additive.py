@@ -4,15 +4,18 @@ On the CPU compiled loops run, elsewhere and where numba is absent their twin in
 torch operators with first and second derivatives.
 """
 
+from collections.abc import Callable
 from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.library import custom_op
 
+from regard.core.process import settle
+
 from . import additive_twin
 from .compile import available
-from .requests import check_intervals, expect, raised
+from .requests import check_intervals, expect, needs_gradient, plain, raised
 
 KEPT = 1 << 22  # weights of up to this many cells are kept for backward, else computed again
 
@@ -22,6 +25,7 @@ def implementation(tensor: Tensor) -> ModuleType:
         from . import additive_compiled
 
         return additive_compiled
+    settle()
     return additive_twin
 
 
@@ -47,8 +51,9 @@ def additive_scores(
     """
     check(query, key, weight)
     low, high = check_intervals(query, low, high)
-    dtype, (query, key, weight) = raised(query, key, weight)
-    return torch.ops.regard.additive_scores(query, key, weight, low, high).to(dtype)
+    dtype, tensors = raised(query, key, weight)
+    run: Callable[..., Tensor] = scores if plain(tensors) else torch.ops.regard.additive_scores
+    return run(*tensors, low, high).to(dtype)
 
 
 def additive_attention(
@@ -78,23 +83,32 @@ def additive_attention(
     Returns: context, (B, M, Dv)
     """
     check(query, key, weight)
-    expect("value", value, (*key.shape[:2], None))
+    if value.dim() != 3 or value.shape[:2] != key.shape[:2]:
+        expect("value", value, (*key.shape[:2], None))
     low, high = check_intervals(query, low, high)
     dtype, tensors = raised(query, key, weight, value)
-    return torch.ops.regard.additive_attention(*tensors, low, high)[0].to(dtype)
+    keep = needs_gradient(tensors) and query.shape[0] * query.shape[1] * key.shape[1] <= KEPT
+    run: Callable[..., tuple[Tensor, Tensor]] = (
+        attention if plain(tensors) else torch.ops.regard.additive_attention
+    )
+    return run(*tensors, low, high, keep)[0].to(dtype)
 
 
 def check(query: Tensor, key: Tensor, weight: Tensor) -> None:
-    expect("query", query, (None, None, None))
-    expect("key", key, (query.shape[0], None, query.shape[2]))
-    expect("weight", weight, (query.shape[2],))
+    good = query.dim() == key.dim() == 3 and key.shape[::2] == query.shape[::2]
+    if not good or weight.shape != query.shape[2:]:
+        expect("query", query, (None, None, None))
+        expect("key", key, (query.shape[0], None, query.shape[2]))
+        expect("weight", weight, (query.shape[2],))
 
 
-@custom_op("regard::additive_scores", mutates_args=())
-def scores_op(
+def scores(
     query: Tensor, key: Tensor, weight: Tensor, low: Tensor | None, high: Tensor | None
 ) -> Tensor:
     return implementation(query).scores(query, key, weight, low, high)
+
+
+scores_op = custom_op("regard::additive_scores", scores, mutates_args=())
 
 
 @scores_op.register_fake
@@ -119,26 +133,27 @@ def _(grad, query, key, weight, low, high):
     return tuple(tensor.new_empty(tensor.shape) for tensor in (query, key, weight))
 
 
-@custom_op("regard::additive_attention", mutates_args=())
-def attention_op(
+def attention(
     query: Tensor,
     key: Tensor,
     weight: Tensor,
     value: Tensor,
     low: Tensor | None,
     high: Tensor | None,
+    keep: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Context, and the weights if there are few: then backward need not compute them again."""
-    keep = query.shape[0] * query.shape[1] * key.shape[1] <= KEPT
+    """Context, and the weights if they are kept: then backward need not compute them again."""
     return implementation(query).attention(query, key, weight, value, low, high, keep)
 
 
+attention_op = custom_op("regard::additive_attention", attention, mutates_args=())
+
+
 @attention_op.register_fake
-def _(query, key, weight, value, low, high):
+def _(query, key, weight, value, low, high, keep):
     batch, queries, _ = query.shape
-    keys = key.shape[1]
-    kept = keys if batch * queries * keys <= KEPT else 0
-    return query.new_empty(batch, queries, value.shape[2]), query.new_empty(batch, queries, kept)
+    weights = query.new_empty(batch, queries, key.shape[1] if keep else 0)
+    return query.new_empty(batch, queries, value.shape[2]), weights
 
 
 @custom_op("regard::additive_attention_backward", mutates_args=())
@@ -168,7 +183,7 @@ def save_inputs(ctx, inputs, output):
 
 def save_with_weights(ctx, inputs, output):
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs, output[1])
+    ctx.save_for_backward(*inputs[:-1], output[1])
 
 
 def differentiate_scores(ctx, grad):
@@ -183,12 +198,12 @@ def differentiate_scores_backward(ctx, *cotangents):
 
 def differentiate_attention(ctx, grad, _):
     if grad is None:
-        return (None,) * 6
+        return (None,) * 7
     query, key, weight, value, low, high, weights = ctx.saved_tensors
     found = torch.ops.regard.additive_attention_backward(
         grad, query, key, weight, value, weights, low, high
     )
-    return *found, None, None
+    return *found, None, None, None
 
 
 def differentiate_attention_backward(ctx, *cotangents):

@@ -4,13 +4,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .factors import Factors, factors, whole
+from .factors import Factors, cut, factors, whole
 from .loops import additive as scoring
 from .loops import additive_attention as attending
 from .loops import additive_backward as deriving
-from .loops.rows import KEYS, QUERIES
+from .loops.rows import QUERIES
 
 KEPT = 1 << 22  # weights up to this many cells are kept for backward; also the cells of its blocks
+SMALLEST = 16  # keys of a part at least
 TASKS = 8  # parts that the keys are split into when there are fewer sequences than that
 
 
@@ -38,7 +39,8 @@ def attention(
     keys, size = value.shape[1:]
     f, w, v = factors(query, key, low, high), whole(weight).numpy(), whole(value).numpy()
     context = torch.zeros(batch, queries, v.shape[2], dtype=query.dtype)
-    weights = torch.zeros(batch, queries, keys if keep else 0, dtype=query.dtype)
+    fill = torch.empty if low is None and high is None else torch.zeros
+    weights = fill(batch, queries, keys if keep else 0, dtype=query.dtype)
     inputs = f.e, f.f, w, f.modes, f.low, f.high, v
     rows = batch * queries
     if not keep and rows < TASKS and keys > attending.SPLIT:
@@ -49,7 +51,7 @@ def attention(
         attending.attend_splits(f.work, *inputs, sums, stats, out)
     else:
         attending.attend(f.work, *inputs, context.numpy(), weights.numpy())
-    return context[..., :size].contiguous(), weights
+    return cut(context, size), weights
 
 
 def scores_backward(
@@ -89,12 +91,16 @@ def attention_backward(
     rows = KEPT // max(1, batch * keys) // QUERIES * QUERIES
     rows = queries if given else max(QUERIES, rows)
     for origin in range(0, queries, max(1, rows)):
-        slopes = np.empty((batch, min(rows, queries - origin), keys), v.dtype)
-        p = weights.detach().numpy() if given else np.empty_like(slopes)
+        slopes = torch.empty(batch, min(rows, queries - origin), keys, dtype=grad.dtype).numpy()
+        p = (
+            weights.detach().numpy()
+            if given
+            else torch.empty(slopes.shape, dtype=grad.dtype).numpy()
+        )
         deriving.slope(f.work, f.e, f.f, w, f.modes, f.low, f.high, v, g, p, slopes, origin, given)
         sums.add(f, p, slopes, g, origin)
     dq, dk, dw, dv = sums.gradients(weight)
-    return dq, dk, dw, dv[..., : value.shape[2]].contiguous()
+    return dq, dk, dw, cut(dv, value.shape[2])
 
 
 class Sums:
@@ -104,7 +110,7 @@ class Sums:
         batch, _, hidden = f.e.shape
         keys = f.f.shape[1]
         dtype = torch.from_numpy(f.e).dtype
-        self.parts = max(1, min(-(-TASKS // max(1, batch)), -(-keys // KEYS)))
+        self.parts = max(1, min(-(-TASKS // max(1, batch)), -(-keys // SMALLEST)))
         self.dq = torch.zeros(f.e.shape, dtype=dtype)
         self.dk = torch.zeros(f.f.shape, dtype=dtype)
         self.dv = torch.zeros(batch, keys, value_size, dtype=dtype)
@@ -144,4 +150,4 @@ class Sums:
         w = 4 * whole(weight)
         dq, dk = self.dq.mul_(w), self.dk.mul_(w)
         dw = self.dw.sum((0, 1))[:hidden].to(weight.dtype)
-        return dq[..., :hidden].contiguous(), dk[..., :hidden].contiguous(), dw, self.dv
+        return cut(dq, hidden), cut(dk, hidden), dw, self.dv

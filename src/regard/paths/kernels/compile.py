@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,15 +88,15 @@ class Kernel:
 
     def __init__(self, function: Callable, signature: str) -> None:
         self.function, self.signature = function, signature
-        self.compiled: dict[str, Callable] = {}
+        self.compiled: dict[np.dtype, Callable] = {}
         functools.update_wrapper(self, function)
         # The name of the cache file comes from this one.
         function.__qualname__ = f"{function.__qualname__}_{sources()}"
 
     def __call__(self, work: int, *arrays: Any) -> Any:
         """Run with as many threads as torch uses and the amount of work deserves."""
-        name = arrays[0].dtype.name
-        function = self.compiled.get(name) or self.compile(name)
+        dtype = arrays[0].dtype
+        function = self.compiled.get(dtype) or self.compile(dtype)
         if parallel():
             import numba
 
@@ -103,19 +104,19 @@ class Kernel:
             numba.set_num_threads(max(1, min(threads, work // WORK_PER_THREAD)))
         return function(*arrays)
 
-    def compile(self, name: str) -> Callable:
+    def compile(self, dtype: np.dtype) -> Callable:
         import numba
 
         with _lock:
-            if name not in self.compiled:
-                signature = self.signature.replace("T", name)
+            if dtype not in self.compiled:
+                signature = self.signature.replace("T", dtype.name)
                 options = {**OPTIONS, "parallel": parallel()}
                 try:
                     compiled = numba.njit(signature, cache=True, **options)(self.function)
                 except (OSError, RuntimeError):  # nowhere to write the cache
                     compiled = numba.njit(signature, **options)(self.function)
-                self.compiled[name] = compiled
-            return self.compiled[name]
+                self.compiled[dtype] = compiled
+            return self.compiled[dtype]
 
 
 def kernel(signature: str) -> Callable[[Callable], Kernel]:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -29,16 +30,30 @@ class Factors(NamedTuple):
 
 def whole(tensor: Tensor) -> Tensor:
     """The tensor, contiguous, its last dimension padded with zeros to whole vectors."""
-    missing = -tensor.shape[-1] % LANES or (LANES if tensor.shape[-1] == 0 else 0)
+    size = tensor.shape[-1]
+    missing = -size % LANES if size else LANES
     return (pad(tensor, (0, missing)) if missing else tensor.contiguous()).detach()
 
 
-def factors(query: Tensor, key: Tensor, low: Tensor | None, high: Tensor | None) -> Factors:
+def cut(tensor: Tensor, size: int) -> Tensor:
+    """The tensor without what `whole` added to its last dimension."""
+    return tensor if tensor.shape[-1] == size else tensor[..., :size].contiguous()
+
+
+def unfactored(query: Tensor, key: Tensor, low: Tensor | None, high: Tensor | None) -> Factors:
+    """Queries and keys themselves: the loops then compute each tanh from q + k."""
     q, k = whole(query).numpy(), whole(key).numpy()
     start, stop = interval_arrays(low, high, q.shape[1], k.shape[1])
-    modes = np.zeros((q.shape[0], 3), np.int64)
-    if q.shape[1] < QUERIES:  # each factor of a key would serve these few alone
-        return Factors(q, k, modes, start, stop)
-    e, f = np.empty_like(q), np.empty_like(k)
+    return Factors(q, k, np.zeros((q.shape[0], 3), np.int64), start, stop)
+
+
+def factors(query: Tensor, key: Tensor, low: Tensor | None, high: Tensor | None) -> Factors:
+    """exp(2q) and exp(2k), except where they would overflow or lose digits."""
+    plain = unfactored(query, key, low, high)
+    q, k, modes, start, stop = plain
+    if q.shape[1] < QUERIES:  # a factor of a key would serve these few alone
+        return plain
+    # torch aligns memory to 64 bytes, numpy to 16, with which every load would touch two lines
+    e, f = (torch.empty(x.shape, dtype=query.dtype).numpy() for x in (q, k))
     factor(q.size + k.size, q, k, start, stop, modes, e, f)
     return Factors(e, f, modes, start, stop)

@@ -4,15 +4,18 @@ On the CPU compiled loops run, elsewhere and where numba is absent their twin in
 torch operators with first and second derivatives.
 """
 
+from collections.abc import Callable
 from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.library import custom_op
 
+from regard.core.process import settle
+
 from . import featurewise_twin
 from .compile import available
-from .requests import check_intervals, expect, raised
+from .requests import check_intervals, expect, plain, raised
 
 LARGEST_SCALE = (
     80  # e^80 is finite in float32; beyond it only the twin, which subtracts the maximum
@@ -24,6 +27,7 @@ def implementation(tensor: Tensor, scale: float) -> ModuleType:
         from . import featurewise_compiled
 
         return featurewise_compiled
+    settle()
     return featurewise_twin
 
 
@@ -54,18 +58,21 @@ def feature_attention(
 
     Returns: context, (B, M, D)
     """
-    expect("query", query, (None, None, None))
-    expect("key", key, (query.shape[0], None, query.shape[2]))
-    expect("value", value, key.shape)
+    if query.dim() != 3 or key.shape[::2] != query.shape[::2] or value.shape != key.shape:
+        expect("query", query, (None, None, None))
+        expect("key", key, (query.shape[0], None, query.shape[2]))
+        expect("value", value, key.shape)
     if not scale > 0:
         raise ValueError(f"scale bounds the scores and must be positive, but is {scale}")
     low, high = check_intervals(query, low, high)
     dtype, tensors = raised(query, key, value)
-    return torch.ops.regard.feature_attention(*tensors, float(scale), low, high)[0].to(dtype)
+    run: Callable[..., tuple[Tensor, Tensor]] = (
+        attention if plain(tensors) else torch.ops.regard.feature_attention
+    )
+    return run(*tensors, float(scale), low, high)[0].to(dtype)
 
 
-@custom_op("regard::feature_attention", mutates_args=())
-def attention_op(
+def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -75,6 +82,9 @@ def attention_op(
 ) -> tuple[Tensor, Tensor]:
     """Context, and Σ_j eˢ for backward, both (B, M, D)."""
     return implementation(query, scale).attention(query, key, value, scale, low, high)
+
+
+attention_op = custom_op("regard::feature_attention", attention, mutates_args=())
 
 
 @attention_op.register_fake

@@ -5,10 +5,20 @@ import math
 import torch
 from torch import Tensor
 
-from .factors import factors, whole
+from .factors import Factors, cut, factors, unfactored, whole
 from .loops import featurewise as loops
 
 LOG2_E = math.log2(math.e)
+LARGEST_FACTORED = 20  # a score of 20·tanh from factors is still as exact as the textbook's
+
+
+def prepared(
+    query: Tensor, key: Tensor, scale: float, low: Tensor | None, high: Tensor | None
+) -> Factors:
+    make = factors if scale <= LARGEST_FACTORED else unfactored
+    if scale != 1:
+        query, key = query / scale, key / scale
+    return make(query, key, low, high)
 
 
 def attention(
@@ -20,13 +30,13 @@ def attention(
     high: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Context and Σ_j eˢ, both (B, M, D)."""
-    f, v = factors(query / scale, key / scale, low, high), whole(value).numpy()
+    f, v = prepared(query, key, scale, low, high), whole(value).numpy()
     out, mass = (torch.zeros(f.e.shape, dtype=query.dtype) for _ in range(2))
     loops.attend(
         f.work, f.e, f.f, v, f.modes, f.low, f.high, scale * LOG2_E, out.numpy(), mass.numpy()
     )
     size = query.shape[2]
-    return out[..., :size].contiguous(), mass[..., :size].contiguous()
+    return cut(out, size), cut(mass, size)
 
 
 def attention_backward(
@@ -41,7 +51,7 @@ def attention_backward(
     high: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value, from what `attention` returned."""
-    f, v = factors(query / scale, key / scale, low, high), whole(value).numpy()
+    f, v = prepared(query, key, scale, low, high), whole(value).numpy()
     share = torch.where(mass > 0, grad / mass, 0)
     dq, dk, dv = (torch.zeros(a.shape, dtype=query.dtype) for a in (f.e, f.f, v))
     loops.gather(
@@ -60,5 +70,4 @@ def attention_backward(
         dv.numpy(),
     )
     size = query.shape[2]
-    dq, dk, dv = (gradient[..., :size].contiguous() for gradient in (dq, dk, dv))
-    return dq, dk, dv
+    return cut(dq, size), cut(dk, size), cut(dv, size)

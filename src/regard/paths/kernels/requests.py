@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
+from torch.nn import Parameter
 
 
 def expect(name: str, tensor: Tensor, shape: Sequence[int | None]) -> None:
@@ -23,25 +24,45 @@ def expect(name: str, tensor: Tensor, shape: Sequence[int | None]) -> None:
 
 
 def raised(*tensors: Tensor) -> tuple[torch.dtype, tuple[Tensor, ...]]:
-    """The common dtype of some tensors, and the tensors in that dtype, float32 at least."""
+    """The common dtype of some tensors, and the tensors in that dtype, float32 at least.
+
+    >>> raised(torch.zeros(1, dtype=torch.float16))
+    (torch.float16, (tensor([0.]),))
+    """
     dtype = tensors[0].dtype
+    tracing = torch.compiler.is_compiling()
     for tensor in tensors:
         if not tensor.is_floating_point():
             raise TypeError(f"expected floating-point tensors, but got {tensor.dtype}")
         if tensor.dtype != dtype:
             dtype = torch.promote_types(dtype, tensor.dtype)
-        if not torch.compiler.is_compiling() and unpack_dual(tensor).tangent is not None:
+        if not tracing and unpack_dual(tensor).tangent is not None:
             raise NotImplementedError(
                 "the kernels have no forward-mode derivative; dual tensors need the reference path"
             )
-    working = torch.promote_types(dtype, torch.float32)
-    return dtype, tuple(tensor.to(working) for tensor in tensors)
+    working = dtype if dtype == torch.float64 else torch.float32
+    return dtype, tuple(t if t.dtype == working else t.to(working) for t in tensors)
+
+
+def plain(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether nobody watches what is computed: no derivative, no tracing, no subclass of Tensor."""
+    return (
+        not torch.compiler.is_compiling()
+        and all(type(tensor) in (Tensor, Parameter) for tensor in tensors)
+        and not needs_gradient(tensors)
+    )
+
+
+def needs_gradient(tensors: tuple[Tensor, ...]) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def check_intervals(
     query: Tensor, low: Tensor | None, high: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
     """Both ends as int64 tensors of shape (B or 1, M)."""
+    if low is None and high is None:
+        return None, None
     return check_end("low", query, low), check_end("high", query, high)
 
 

@@ -10,7 +10,7 @@ from ..compile import inner, kernel
 from .elementary import reciprocal
 from .factor import DIRECT, GROUPED, direct_cell, factored_cell
 from .rows import bounds
-from .vector import lanes, load, store, total, totals, zero
+from .vector import lanes, load, store, total, totals8, zero
 
 
 @inner
@@ -34,42 +34,48 @@ def score_row(e, at, f, key, hidden, w, first, last, mode, out, row):
     """out[j] = w · tanh(q + k_j) for one query."""
     step = lanes(e)
     j = first
-    if mode == GROUPED:
+    if mode == GROUPED and last - first >= 8:  # eight keys at a time, and again the last ones
         grouped = hidden - hidden % (4 * step)
         sums = zero(w)
         for h in range(0, hidden, step):
             sums = sums + load(w, h)
-        while j + 4 <= last:
+        whole = total(sums)
+        while last - j > 3:
+            j = min(j, last - 8)
             k0 = key + j * hidden
-            k1, k2, k3 = k0 + hidden, k0 + 2 * hidden, k0 + 3 * hidden
-            a = b = c = d = zero(w)  # Σ w/(1 + u), lane by lane
+            k1, k2, k3, k4 = k0 + hidden, k0 + 2 * hidden, k0 + 3 * hidden, k0 + 4 * hidden
+            k5, k6, k7 = k4 + hidden, k4 + 2 * hidden, k4 + 3 * hidden
+            s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = zero(w)  # Σ w/(1 + u), lane by lane
             for h in range(0, grouped, 4 * step):
-                a = a + group(e, at, f, k0, w, h, step)
-                b = b + group(e, at, f, k1, w, h, step)
-                c = c + group(e, at, f, k2, w, h, step)
-                d = d + group(e, at, f, k3, w, h, step)
+                s0 = s0 + group(e, at, f, k0, w, h, step)
+                s1 = s1 + group(e, at, f, k1, w, h, step)
+                s2 = s2 + group(e, at, f, k2, w, h, step)
+                s3 = s3 + group(e, at, f, k3, w, h, step)
+                s4 = s4 + group(e, at, f, k4, w, h, step)
+                s5 = s5 + group(e, at, f, k5, w, h, step)
+                s6 = s6 + group(e, at, f, k6, w, h, step)
+                s7 = s7 + group(e, at, f, k7, w, h, step)
             for h in range(grouped, hidden, step):
-                x, weight = load(e, at + h), load(w, h)
-                a = a + weight * reciprocal(x * load(f, k0 + h) + 1.0)
-                b = b + weight * reciprocal(x * load(f, k1 + h) + 1.0)
-                c = c + weight * reciprocal(x * load(f, k2 + h) + 1.0)
-                d = d + weight * reciprocal(x * load(f, k3 + h) + 1.0)
-            store(
-                out,
-                row + j,
-                totals(sums - 2.0 * a, sums - 2.0 * b, sums - 2.0 * c, sums - 2.0 * d),
-            )
-            j += 4
-    while j < last:
-        a = zero(w)
+                x, y = load(e, at + h), load(w, h)
+                s0 = s0 + y * reciprocal(x * load(f, k0 + h) + 1.0)
+                s1 = s1 + y * reciprocal(x * load(f, k1 + h) + 1.0)
+                s2 = s2 + y * reciprocal(x * load(f, k2 + h) + 1.0)
+                s3 = s3 + y * reciprocal(x * load(f, k3 + h) + 1.0)
+                s4 = s4 + y * reciprocal(x * load(f, k4 + h) + 1.0)
+                s5 = s5 + y * reciprocal(x * load(f, k5 + h) + 1.0)
+                s6 = s6 + y * reciprocal(x * load(f, k6 + h) + 1.0)
+                s7 = s7 + y * reciprocal(x * load(f, k7 + h) + 1.0)
+            store(out, row + j, whole - 2.0 * totals8(s0, s1, s2, s3, s4, s5, s6, s7))
+            j += 8
+    for single in range(j, last):
+        s0 = zero(w)
         for h in range(0, hidden, step):
-            x, y = load(e, at + h), load(f, key + j * hidden + h)
+            x, y = load(e, at + h), load(f, key + single * hidden + h)
             if mode == DIRECT:
-                a = a + load(w, h) * direct_cell(x, y)[0]
+                s0 = s0 + load(w, h) * direct_cell(x, y)[0]
             else:
-                a = a + load(w, h) * factored_cell(x, y)[0]
-        out[row + j] = total(a)
-        j += 1
+                s0 = s0 + load(w, h) * (1.0 - 2.0 * factored_cell(x, y)[0])
+        store(out, row + single, total(s0))
 
 
 @inner

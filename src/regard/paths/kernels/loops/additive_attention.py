@@ -1,6 +1,6 @@
-"""Additive attention forward: scores, softmax and weighted sum of four queries at a time.
+"""Additive attention forward: scores, softmax and weighted sum of one tile of queries at a time.
 
-Only four rows of scores exist at once, in a buffer of each part of the work. Importing this imports
+Only the scores of a tile exist, in a buffer of each part of the work. Importing this imports
 numba.
 """
 
@@ -12,68 +12,37 @@ from numba import prange
 from ..compile import inner, kernel
 from .additive import score_row
 from .rows import (
-    KEYS,
     QUERIES,
     SENTINEL,
     bounds,
+    copy_row,
+    keys_per_block,
     scale_row,
+    shared_interval,
     softmax_row,
-    tile_interval,
     weigh1,
     weigh4,
 )
 from .vector import lanes
 
 PARTS = 64  # what the queries are dealt out to, whatever the number of threads
+TILE = 16  # queries of which a part holds the scores at once
 SPLIT = 1024  # keys per task where few queries see many keys
 
 
 @inner
-def weigh_tile(b, start, stop, weights, stride, value, low, high, out):
-    """out[i] += Σ_j weights[i, j] · value[j] for up to four queries, each over its own keys.
-
-    The keys that all four see are shared; a NaN that one of them may not see does not reach it.
-    """
-    _, keys, size = value.shape
-    base = b * keys * size
-    at = (b * out.shape[1] + start) * size
-    first, last, all_first, all_last = tile_interval(low, high, b, start, stop, keys)
-    for block in range(first, last, KEYS):
-        end = min(block + KEYS, last)
-        a, z = max(block, all_first), min(end, all_last)
-        if stop - start < QUERIES or a >= z:
-            a = z = end
-        else:
-            weigh4(weights, 0, stride, value, base, size, a, z, out, at)
-        for i in range(start, stop):
-            x, y = bounds(low, high, b, i, keys)
-            row, place = (i - start) * stride, at + (i - start) * size
-            weigh1(weights, row, value, base, size, max(x, block), min(y, a), out, place)
-            weigh1(weights, row, value, base, size, max(x, z), min(y, end), out, place)
-
-
-@inner
 def weight_tile(b, start, stop, e, f, w, modes, low, high, rows, stride):
-    """The attention distributions of up to four queries, in rows; cells not seen are left alone."""
+    """The attention distributions of a tile of queries, in rows; cells not seen are left alone."""
     _, queries, hidden = e.shape
     keys = f.shape[1]
-    first, last, _, _ = tile_interval(low, high, b, start, stop, keys)
-    for block in range(first, last, KEYS):
+    key, some = b * keys * hidden, keys_per_block(f, hidden)
+    first, last, _, _ = shared_interval(low, high, b, start, stop, keys)
+    for block in range(first, last, some):
         for i in range(start, stop):
             a, z = bounds(low, high, b, i, keys)
-            score_row(
-                e,
-                (b * queries + i) * hidden,
-                f,
-                b * keys * hidden,
-                hidden,
-                w,
-                max(a, block),
-                min(z, block + KEYS),
-                modes[b, 0],
-                rows,
-                (i - start) * stride,
-            )
+            a, z = max(a, block), min(z, block + some)
+            at, row = (b * queries + i) * hidden, (i - start) * stride
+            score_row(e, at, f, key, hidden, w, a, z, modes[b, 0], rows, row)
     for i in range(start, stop):
         a, z = bounds(low, high, b, i, keys)
         if a < z:
@@ -82,24 +51,61 @@ def weight_tile(b, start, stop, e, f, w, modes, low, high, rows, stride):
 
 
 @inner
+def weigh_tile(b, start, stop, weights, stride, value, low, high, out):
+    """out[i] += Σ_j weights[i, j] · value[j] for a tile of queries, each over its own keys.
+
+    The keys that four neighbours all see are loaded once for them. What a query may not see does
+    not reach it, NaN included.
+    """
+    _, keys, size = value.shape
+    base, some = b * keys * size, keys_per_block(value, size)
+    first, last, _, _ = shared_interval(low, high, b, start, stop, keys)
+    for block in range(first, last, some):
+        end = min(block + some, last)
+        for four in range(start, stop, QUERIES):
+            row, at = (four - start) * stride, (b * out.shape[1] + four) * size
+            rest = min(four + QUERIES, stop)
+            _, _, a, z = shared_interval(low, high, b, four, rest, keys)
+            a, z = max(a, block), min(z, end)
+            if rest - four == QUERIES and a < z:
+                weigh4(weights, row, stride, value, base, size, a, z, out, at)
+            else:
+                a = z = end
+            for i in range(four, rest):
+                x, y = bounds(low, high, b, i, keys)
+                for c, d in ((max(x, block), min(y, a)), (max(x, z), min(y, end))):
+                    if c < d:
+                        weigh1(weights, row, value, base, size, c, d, out, at)
+                row, at = row + stride, at + size
+
+
+@inner
+def keep_rows(b, start, stop, rows, stride, low, high, origin, weights):
+    """Copy the rows of a tile to where all weights are kept, the first query there being origin."""
+    _, queries, keys = weights.shape
+    for i in range(start, stop):
+        a, z = bounds(low, high, b, i, keys)
+        to = (b * queries + i - origin) * keys
+        copy_row(rows, (i - start) * stride, a, z, weights, to)
+
+
+@inner
 def attend_part(part, e, f, w, modes, low, high, value, out, weights):
     """Every PARTS-th tile of queries, from the part-th on: long and short rows mix."""
     batch, queries, _ = e.shape
-    keys = f.shape[1]
-    stride = keys + lanes(e)  # softmax_row writes behind the row
-    rows = np.empty(QUERIES * stride, e.dtype)
-    tiles = (queries + QUERIES - 1) // QUERIES
+    tiles = (queries + TILE - 1) // TILE
+    if part >= batch * tiles:
+        return
+    stride = f.shape[1] + lanes(e)  # softmax_row writes behind the row
+    rows = np.empty(min(TILE, queries) * stride, e.dtype)
     for t in range(part, batch * tiles, PARTS):
         b = t // tiles
-        start = (t - b * tiles) * QUERIES
-        stop = min(start + QUERIES, queries)
+        start = (t - b * tiles) * TILE
+        stop = min(start + TILE, queries)
         weight_tile(b, start, stop, e, f, w, modes, low, high, rows, stride)
         weigh_tile(b, start, stop, rows, stride, value, low, high, out)
         if weights.size > 0:
-            for i in range(start, stop):
-                a, z = bounds(low, high, b, i, keys)
-                for j in range(a, z):
-                    weights[b, i, j] = rows[(i - start) * stride + j]
+            keep_rows(b, start, stop, rows, stride, low, high, 0, weights)
 
 
 @kernel(
@@ -131,8 +137,9 @@ def attend_split(t, e, f, w, modes, low, high, value, sums, stats):
     )
     top, mass = softmax_row(rows, zero, first, last)
     stats[row, split, 0], stats[row, split, 1] = top, mass
-    for block in range(first, last, KEYS):
-        end = min(block + KEYS, last)
+    some = keys_per_block(value, size)
+    for block in range(first, last, some):
+        end = min(block + some, last)
         weigh1(rows, zero, value, b * keys * size, size, block, end, sums, t * size)
 
 

@@ -19,9 +19,9 @@ HAS_ESTIMATE = (
     and not config.CPU_FEATURES
     and bool(binding.get_host_cpu_features().get("avx512f"))
 )
-# By the bits of the dtype: degree of the polynomial for 2ˣ, bias of the exponent, bits of the
-# fraction, largest argument of eˣ.
-EXPONENTIALS = {32: (6, 127, 23, 87.0), 64: (10, 1023, 52, 708.0)}
+# By the bits of the dtype: degrees of the polynomials for 2ˣ and eˣ, bias of the exponent, bits of
+# the fraction, largest argument of eˣ.
+EXPONENTIALS = {32: (5, 6, 127, 23, 87.0), 64: (10, 10, 1023, 52, 708.0)}
 
 
 def fused(builder, vector, a, b, c):
@@ -62,7 +62,7 @@ def polynomial(builder, vector, coefficients, x):
 
 def split_integer(builder, vector, x):
     """n, the integer nearest to x, and 2ⁿ put together from its bits."""
-    _, bias, fraction, _ = EXPONENTIALS[vector.dtype.bitwidth]
+    _, _, bias, fraction, _ = EXPONENTIALS[vector.dtype.bitwidth]
     # Adding 1.5·2^fraction rounds to an integer and leaves it in the lowest bits.
     shift = constant(vector, 1.5 * 2.0**fraction + bias)
     shifted = builder.fadd(x, shift, flags=STRICT)
@@ -92,7 +92,7 @@ def exponential(typing, values):
 
     Arguments beyond ±87 (float64: ±708) count as that; NaN stays NaN.
     """
-    degree, _, _, limit = EXPONENTIALS[values.dtype.bitwidth]
+    _, degree, _, _, limit = EXPONENTIALS[values.dtype.bitwidth]
     coefficients = power_coefficients(degree) / np.log(2) ** np.arange(degree + 1)
     first = round(np.log(2) * 2**9) / 2**9  # so short that n times it is exact
 

@@ -10,7 +10,7 @@ from numba import prange
 from ..compile import inner, kernel
 from .elementary import exponential, reciprocal, tanh_and_slope
 from .rows import bounds
-from .vector import at_least, at_most, lanes, largest, like, load, magnitude, store, zero
+from .vector import at_least, lanes, largest, load, magnitude, store, zero
 
 # How tanh(q + k) is computed, by the largest |q| and |k| of a sequence.
 DIRECT = 0  # from q + k itself: the factors would overflow, or 1 − 2r cancel
@@ -20,8 +20,11 @@ GROUPED = 2  # from E·F with one division for four hidden units
 
 @inner
 def limits(array):
-    """Largest |q| or |k| for factors, and the |q| + |k| between which four may be grouped."""
-    return (43.0, 1.0, 10.8) if array.itemsize == 4 else (350.0, 0.1, 88.0)
+    """The |q| + |k| between which factors serve, and those between which four may be grouped.
+
+    Up to the largest, u = E·F is finite and below 2¹²⁶ (float64: 2¹⁰²²), so that no inf · 0 arises.
+    """
+    return (0.25, 43.0, 1.0, 10.8) if array.itemsize == 4 else (0.02, 350.0, 0.1, 88.0)
 
 
 @inner
@@ -46,11 +49,9 @@ def choose(b, query, key, low, high, modes):
     at = b * keys * hidden
     q = reach(query, b * queries * hidden, (b + 1) * queries * hidden)
     k = reach(key, at + first * hidden, at + last * hidden)
-    most, least_sum, most_sum = limits(query)
-    mode = FACTORED
-    if q + k < least_sum / 4 or q > most or k > most:
-        mode = DIRECT
-    elif least_sum <= q + k <= most_sum:
+    least, most, least_grouped, most_grouped = limits(query)
+    mode = FACTORED if least <= q + k <= most else DIRECT
+    if least_grouped <= q + k <= most_grouped:
         mode = GROUPED
     modes[b, 0], modes[b, 1], modes[b, 2] = mode, first, last
 
@@ -86,7 +87,7 @@ def direct_cell(q, k):
 
 @inner
 def factored_cell(e, f):
-    """The same from the factors."""
-    u = at_most(e * f, like(e, 1e37))  # finite, so that no inf · 0 arises
+    """r, of which tanh(q + k) is 1 − 2r, and a quarter of the derivative."""
+    u = e * f
     r = reciprocal(u + 1.0)
-    return 1.0 - 2.0 * r, u * r * r
+    return r, u * r * r

@@ -12,8 +12,8 @@ from numba import prange
 from ..compile import inner, kernel
 from .elementary import power_of_two, reciprocal, tanh_and_slope
 from .factor import DIRECT
-from .rows import QUERIES, bounds, tile_interval
-from .vector import add_to, at_most, lanes, like, load, store, zero
+from .rows import QUERIES, bounds, shared_interval
+from .vector import add_to, lanes, like, load, store, zero
 
 KEYS = 128  # keys per block, of one vector of features
 
@@ -21,7 +21,7 @@ KEYS = 128  # keys per block, of one vector of features
 @inner
 def factored_weight(e, f, scale):
     """2^(scale·tanh x), which is eˢ for scale = c·log₂e, and a quarter of tanh' x."""
-    u = at_most(e * f, like(e, 1e37))  # finite, so that no inf · 0 arises
+    u = e * f
     r = reciprocal(u + 1.0)
     return power_of_two(like(r, scale) - like(r, 2 * scale) * r), u * r * r
 
@@ -71,7 +71,7 @@ def forward_with(weight):
     def attend_tile(b, start, stop, e, f, value, low, high, scale, out, mass):
         _, queries, size = e.shape
         keys = f.shape[1]
-        first, last, all_first, all_last = tile_interval(low, high, b, start, stop, keys)
+        first, last, all_first, all_last = shared_interval(low, high, b, start, stop, keys)
         for d in range(0, size, lanes(e)):
             key, at = b * keys * size + d, (b * queries + start) * size + d
             for block in range(first, last, KEYS):
@@ -180,7 +180,7 @@ def backward_with(weight):
         for start in range(0, queries, QUERIES):
             stop = min(start + QUERIES, queries)
             at = (b * queries + start) * size + d
-            first, last, all_first, all_last = tile_interval(low, high, b, start, stop, keys)
+            first, last, all_first, all_last = shared_interval(low, high, b, start, stop, keys)
             for block in range(first, last, KEYS):
                 end = min(block + KEYS, last)
                 a, z = max(block, all_first), min(end, all_last)

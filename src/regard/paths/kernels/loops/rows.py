@@ -11,17 +11,17 @@ from .vector import (
     add_to,
     at_least,
     broadcast,
+    element,
     lanes,
     largest,
     like,
     load,
     store,
     total,
-    totals,
+    totals4,
     zero,
 )
 
-KEYS = 32  # keys per block: what is loaded for them stays in the first-level cache
 QUERIES = 4  # queries that share what is loaded for a key
 SENTINEL = -1e30  # a score below any other, yet finite
 
@@ -34,7 +34,7 @@ def bounds(low, high, batch, query, keys):
 
 
 @inner
-def tile_interval(low, high, b, start, stop, keys):
+def shared_interval(low, high, b, start, stop, keys):
     """The keys that some, and the keys that all of the queries start … stop − 1 see."""
     first, last = bounds(low, high, b, start, keys)
     all_first, all_last = first, last
@@ -47,27 +47,44 @@ def tile_interval(low, high, b, start, stop, keys):
 
 
 @inner
+def keys_per_block(array, size):
+    """How many keys, of `size` elements in all arrays together, fit the first-level cache."""
+    return max(1, (1 << 15) // (size * array.itemsize) // lanes(array)) * lanes(array)
+
+
+@inner
 def dot_row(a, at, keys, key, size, first, last, out, row):
     """out[j] = a · keys[j]."""
     step = lanes(a)
     j = first
-    while j + 4 <= last:
-        place = key + j * size
+    while last - j >= 4:
+        k0 = key + j * size
+        k1, k2, k3 = k0 + size, k0 + 2 * size, k0 + 3 * size
         s0 = s1 = s2 = s3 = zero(a)
         for d in range(0, size, step):
             x = load(a, at + d)
-            s0 = s0 + x * load(keys, place + d)
-            s1 = s1 + x * load(keys, place + size + d)
-            s2 = s2 + x * load(keys, place + 2 * size + d)
-            s3 = s3 + x * load(keys, place + 3 * size + d)
-        store(out, row + j, totals(s0, s1, s2, s3))
+            s0, s1 = s0 + x * load(keys, k0 + d), s1 + x * load(keys, k1 + d)
+            s2, s3 = s2 + x * load(keys, k2 + d), s3 + x * load(keys, k3 + d)
+        store(out, row + j, totals4(s0, s1, s2, s3))
         j += 4
-    while j < last:
+    for single in range(j, last):
         s0 = zero(a)
         for d in range(0, size, step):
-            s0 = s0 + load(a, at + d) * load(keys, key + j * size + d)
-        out[row + j] = total(s0)
-        j += 1
+            s0 = s0 + load(a, at + d) * load(keys, key + single * size + d)
+        store(out, row + single, total(s0))
+
+
+@inner
+def sum_row(values, row, first, last):
+    step = lanes(values)
+    whole = last - (last - first) % step
+    sums = zero(values)
+    for j in range(first, whole, step):
+        sums = sums + load(values, row + j)
+    result = total(sums)
+    for j in range(whole, last):
+        result += element(values, row + j)
+    return result
 
 
 @inner
@@ -77,24 +94,51 @@ def softmax_row(scores, row, first, last):
     Writes up to one vector of sentinels behind the row.
     """
     step = lanes(scores)
-    for j in range(last, last + step):
-        scores[row + j] = SENTINEL
-    top = load(scores, row + first)
-    for j in range(first, last, step):
-        top = at_least(top, load(scores, row + j))
+    top = zero(scores) + SENTINEL
+    store(scores, row + last, top)
+    for place in range(row + first, row + last, step):
+        top = at_least(top, load(scores, place))
     best = largest(top)
     mass = zero(scores)
-    for j in range(first, last, step):
-        weight = exponential(load(scores, row + j) - like(top, best))
-        store(scores, row + j, weight)
+    for place in range(row + first, row + last, step):
+        weight = exponential(load(scores, place) - like(mass, best))
+        store(scores, place, weight)
         mass = mass + weight
     return best, total(mass)
 
 
 @inner
 def scale_row(scores, row, first, last, factor):
+    """Scale a row, and up to a vector behind it."""
+    for place in range(row + first, row + last, lanes(scores)):
+        store(scores, place, load(scores, place) * factor)
+
+
+@inner
+def copy_row(source, row, first, last, out, to):
+    step = lanes(source)
+    while first + step <= last:
+        store(out, to + first, load(source, row + first))
+        first += step
     for j in range(first, last):
-        scores[row + j] *= factor
+        store(out, to + j, element(source, row + j))
+
+
+@inner
+def slope_row(weights, row, steps, at, first, last, out, to):
+    """out[j] = weights[j] · (steps[j] − Σ weights · steps), the derivative of softmax."""
+    step = lanes(weights)
+    whole = last - (last - first) % step
+    sums = zero(weights)
+    for j in range(first, whole, step):
+        sums = sums + load(weights, row + j) * load(steps, at + j)
+    mean = total(sums)
+    for j in range(whole, last):
+        mean += element(weights, row + j) * element(steps, at + j)
+    for j in range(first, whole, step):
+        store(out, to + j, load(weights, row + j) * (load(steps, at + j) - like(sums, mean)))
+    for j in range(whole, last):
+        store(out, to + j, element(weights, row + j) * (element(steps, at + j) - mean))
 
 
 @inner
@@ -155,18 +199,25 @@ def spread1(weights, row, source, at, size, first, last, out, place):
 @inner
 def spread4(weights, row, stride, source, at, size, first, last, out, place):
     """out[j] += Σ_i weights[i, j] · source[i] for four queries i."""
-    for d in range(0, size, lanes(out)):
-        x0 = load(source, at + d)
-        x1 = load(source, at + size + d)
-        x2 = load(source, at + 2 * size + d)
-        x3 = load(source, at + 3 * size + d)
+    step = lanes(out)
+    pairs = size - size % (2 * step)
+    at1, at2, at3 = at + size, at + 2 * size, at + 3 * size
+    for d in range(0, pairs, 2 * step):  # two vectors of each of the four rows in registers
+        x0, y0 = load(source, at + d), load(source, at + d + step)
+        x1, y1 = load(source, at1 + d), load(source, at1 + d + step)
+        x2, y2 = load(source, at2 + d), load(source, at2 + d + step)
+        x3, y3 = load(source, at3 + d), load(source, at3 + d + step)
         for j in range(first, last):
-            here = row + j
-            add_to(
-                out,
-                place + j * size + d,
-                broadcast(weights, here) * x0
-                + broadcast(weights, here + stride) * x1
-                + broadcast(weights, here + 2 * stride) * x2
-                + broadcast(weights, here + 3 * stride) * x3,
-            )
+            a, b = broadcast(weights, row + j), broadcast(weights, row + stride + j)
+            c = broadcast(weights, row + 2 * stride + j)
+            e = broadcast(weights, row + 3 * stride + j)
+            here = place + j * size + d
+            store(out, here, load(out, here) + a * x0 + b * x1 + c * x2 + e * x3)
+            here += step
+            store(out, here, load(out, here) + a * y0 + b * y1 + c * y2 + e * y3)
+    if pairs < size:
+        for i in range(4):
+            x = load(source, at + i * size + pairs)
+            for j in range(first, last):
+                w = broadcast(weights, row + i * stride + j)
+                add_to(out, place + j * size + pairs, w * x)

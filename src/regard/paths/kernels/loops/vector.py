@@ -105,11 +105,16 @@ def load(typing, array, position):
 
 @intrinsic
 def store(typing, array, position, values):
-    """Write a vector, of any number of lanes, to a flat position of an array."""
+    """Write a vector, of any number of lanes, or one number to a flat position of an array."""
+    kind = values if isinstance(values, Vector) else Vector(array.dtype, 1)
 
     def generate(context, builder, signature, arguments):
-        place = address(context, builder, signature.args[0], arguments, values)
-        builder.store(arguments[2], place, align=array.dtype.bitwidth // 8)
+        place = address(context, builder, signature.args[0], arguments, kind)
+        value = arguments[2]
+        if not isinstance(values, Vector):
+            value = context.cast(builder, value, values, array.dtype)
+            place = builder.bitcast(place, kind.element.as_pointer())
+        builder.store(value, place, align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, values), generate
@@ -127,6 +132,17 @@ def add_to(typing, array, position, values):
         return context.get_dummy_value()
 
     return types.void(array, types.intp, values), generate
+
+
+@intrinsic
+def element(typing, array, position):
+    """The element at a flat position of an array."""
+
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.load(builder.gep(data, [arguments[1]]))
+
+    return array.dtype(array, types.intp), generate
 
 
 @intrinsic
@@ -268,24 +284,39 @@ def largest(typing, values):
     return values.dtype(values), generate
 
 
+def folded(builder, vectors):
+    """The sums of the lanes of some vectors, as a vector of their number: cheaper than `total`."""
+
+    def fold(left, right, parts):
+        """Add the second half of each part of [left right] to its first half."""
+        count = left.type.count * (1 if left is right else 2)
+        halves = np.arange(count).reshape(parts, 2, -1)
+        first, second = (
+            shuffle(builder, left, right, halves[:, half].ravel().tolist()) for half in (0, 1)
+        )
+        return builder.fadd(first, second, flags=FLAGS)
+
+    number, parts = len(vectors), 1
+    while len(vectors) > 1:
+        parts *= 2
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [fold(left, right, parts) for left, right in pairs]
+    (sums,) = vectors
+    while sums.type.count > number:
+        sums = fold(sums, sums, number)
+    return sums
+
+
 @intrinsic
-def totals(typing, a, b, c, d):
-    """The sums of the lanes of four vectors, as a vector of four: cheaper than four `total`."""
+def totals4(typing, a, b, c, d):
+    """The sums of the lanes of four vectors, as a vector of four."""
+    return Vector(a.dtype, 4)(a, b, c, d), lambda context, builder, signature, arguments: folded(
+        builder, arguments
+    )
 
-    def generate(context, builder, signature, arguments):
-        def fold(left, right, parts):
-            """Add the second half of each part of [left right] to its first half."""
-            count = left.type.count * (1 if left is right else 2)
-            halves = np.arange(count).reshape(parts, 2, -1)
-            first, second = (
-                shuffle(builder, left, right, halves[:, half].ravel().tolist()) for half in (0, 1)
-            )
-            return builder.fadd(first, second, flags=FLAGS)
 
-        one, two, three, four = arguments
-        sums = fold(fold(one, two, 2), fold(three, four, 2), 4)
-        while sums.type.count > 4:
-            sums = fold(sums, sums, 4)
-        return sums
-
-    return Vector(a.dtype, 4)(a, b, c, d), generate
+@intrinsic
+def totals8(typing, a, b, c, d, e, f, g, h):
+    """The sums of the lanes of eight vectors, as a vector of eight."""
+    result = Vector(a.dtype, 8)(a, b, c, d, e, f, g, h)
+    return result, lambda context, builder, signature, arguments: folded(builder, arguments)

@@ -1,0 +1,157 @@
+"""How the kernels run: threads, forks, caches, memory, and machines without numba."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from regard.paths.kernels import additive_attention, available, feature_attention
+
+START = """
+import sys
+import torch
+from regard.paths.kernels import additive_attention, additive_scores, available
+torch.manual_seed(0)
+query, key, value, weight = (torch.randn(s) for s in ((2, 7, 5), (2, 11, 5), (2, 11, 3), (5,)))
+wanted = torch.softmax(torch.tanh(query[:, :, None] + key[:, None]) @ weight, -1) @ value
+"""
+
+
+def run(program, **environment):
+    """Run a program in a fresh process, with warnings as errors; its output, or its failure."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", START + program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def everything(seed=0):
+    """Contexts and gradients of both kernels, at sizes that several threads share."""
+    draw = torch.Generator().manual_seed(seed)
+    query, key, value = (
+        torch.randn(2, length, 37, generator=draw).requires_grad_() for length in (61, 97, 97)
+    )
+    weight = torch.randn(37, generator=draw).requires_grad_()
+    first = additive_attention(query, key, weight, value)
+    second = feature_attention(query, key, value, 5.0)
+    inputs = query, key, weight, value
+    grad = torch.randn(first.shape, generator=draw)
+    return (
+        first,
+        second,
+        *torch.autograd.grad(first, inputs, grad),
+        *torch.autograd.grad(second, (query, key, value), grad),
+    )
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_bits_are_the_same_in_every_run():
+    for one, other in zip(everything(), everything(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_bits_do_not_depend_on_the_number_of_threads(one_thread):
+    alone = everything()
+    torch.set_num_threads(2)
+    for one, other in zip(alone, everything(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_eight_python_threads_at_once_get_what_one_gets():
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(everything, [0, 1] * 8))
+    for seed in (0, 1):
+        wanted = everything(seed)
+        for results in found[seed::2]:
+            for one, other in zip(results, wanted, strict=True):
+                assert torch.equal(one, other)
+
+
+def test_a_forked_child_gets_the_same():
+    run("""
+import os
+def check():
+    out = additive_attention(query, key, weight, value)
+    torch.testing.assert_close(out, wanted)
+check()
+child = os.fork()
+if child == 0:
+    torch.set_num_threads(1)
+    assert not available(query)
+    check()
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+check()
+""")
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    locator = "UserProvidedCacheLocator"
+    run(
+        """
+scores = additive_scores(query[:, :1], key, weight)
+torch.testing.assert_close(scores, torch.tanh(query[:, :1, None] + key[:, None]) @ weight)
+""",
+        NUMBA_CACHE_DIR=str(blocked),
+        NUMBA_CACHE_LOCATOR_CLASSES=locator,
+    )
+
+
+def test_without_numba_the_twin_runs():
+    run("""
+sys.modules["numba"] = None
+assert not available(query)
+torch.testing.assert_close(additive_attention(query, key, weight, value), wanted)
+""")
+
+
+def test_importing_the_kernels_imports_neither_numba_nor_dynamo():
+    run('assert not {"numba", "torch._dynamo"} & set(sys.modules)')
+
+
+@pytest.mark.parametrize(
+    ("way", "length", "kilobytes"), [("compiled", 2048, 2e5), ("twin", 509, 3e4)]
+)
+def test_no_kernel_holds_a_cell_for_every_pair_and_unit(way, length, kilobytes):
+    """M × N × hidden would be a gigabyte in the first case, 66 MB in the second."""
+    prelude = 'sys.modules["numba"] = None' if way == "twin" else ""
+    used = run(f"""
+import resource
+{prelude}
+from regard.paths.kernels import feature_attention
+def attend(length, hidden):
+    query, key, value = (torch.randn(1, length, hidden, requires_grad=True) for _ in range(3))
+    out = additive_attention(query, key, torch.randn(hidden, requires_grad=True), value)
+    out = out + feature_attention(query, key, value)
+    out.sum().backward()
+attend(16, 64)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+attend({length}, 64)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+""")
+    assert int(used) < kilobytes
+
+
+def test_only_floats_on_the_cpu_are_taken():
+    pytest.importorskip("numba")
+    assert available(torch.zeros(1))
+    assert available(torch.zeros(1, dtype=torch.bfloat16))
+    assert not available(torch.zeros(1, dtype=torch.int64))
+    assert not available(torch.zeros(1, device="meta"))
