@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.paths import flash, formula
+from regard.paths import flash, formula, pages, products, tile
 from regard.paths.tiles import Tile, attend_tiles, plan_tiles
 
 ALL = slice(None)
 B, H, G, M, N, D, E = 2, 6, 3, 11, 13, 5, 7
 SCALE = 0.37
+BAD = [math.nan, math.inf, -math.inf]
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
@@ -34,20 +35,20 @@ def inputs(
     return [random(*s, dtype=dtype, seed=i).requires_grad_() for i, s in enumerate(shapes)]
 
 
-def shown_by(tiles: list[Tile], shape: tuple[int, int, int, int]) -> Tensor:
+def shown_by(tiles: list[Tile], shape: tuple[int, ...]) -> Tensor:
     """What tiles show, as one tensor to add to the scores (B, H, M, N)."""
     whole = torch.full(shape, -math.inf, dtype=torch.float64)
-    for tile in tiles:
-        place = whole[tile.batch, :, tile.rows, tile.keys]
+    for own in tiles:
+        place = whole[own.batch, :, own.rows, own.keys]
         part = torch.zeros(place.shape[-2:], dtype=torch.float64)
-        if tile.mask is not None and tile.mask.dtype == torch.bool:
-            part = part.masked_fill(~tile.mask, -math.inf)
-        elif tile.mask is not None:
-            part = part + tile.mask
-        if tile.causal:
+        if own.mask is not None and own.mask.dtype == torch.bool:
+            part = part.masked_fill(~own.mask, -math.inf)
+        elif own.mask is not None:
+            part = part + own.mask
+        if own.causal:
             part = part.masked_fill(~torch.ones(place.shape[-2:]).tril().bool(), -math.inf)
         assert bool((place == -math.inf).all()), "two tiles share a cell"
-        whole[tile.batch, :, tile.rows, tile.keys] = part.expand(place.shape)
+        whole[own.batch, :, own.rows, own.keys] = part.expand(place.shape)
     return whole
 
 
@@ -239,9 +240,85 @@ def test_an_expanded_mask_is_not_written_out():
     assert flash.additive(mask, torch.float32).shape == (1, 1, M, N)
 
 
+@pytest.mark.parametrize("name", TILINGS)
+def test_without_a_gradient_the_result_is_the_same(name: str):
+    q, k, v = (t.detach() for t in inputs(groups=H, width=E))
+    truth = written_out(q, k, v, shown_by(TILINGS[name], (B, H, M, N)), SCALE)
+    found = attend_tiles(q, k, v, TILINGS[name], SCALE)
+    torch.testing.assert_close(found, truth, rtol=0, atol=1e-9)
+
+
+def test_small_tiles_of_single_entries_are_plain_products():
+    q, k, v = (t.detach() for t in inputs(groups=H, width=E))
+    tiles = [Tile(slice(0, 1), ALL, slice(0, 3)), Tile(slice(1, 2), slice(2, 9), slice(4, 12))]
+    assert products.suits(q, k, v, tiles)
+    for other in (
+        [Tile(ALL, slice(0, 2), ALL), *tiles[1:]],  # two entries
+        [tiles[0]._replace(mask=bool_mask(M, 3)), tiles[1]],
+        [tiles[0]._replace(causal=True), tiles[1]],
+    ):
+        assert not products.suits(q, k, v, other)
+    truth = written_out(q, k, v, shown_by(tiles, (B, H, M, N)), SCALE)
+    torch.testing.assert_close(attend_tiles(q, k, v, tiles, SCALE), truth, rtol=0, atol=1e-9)
+
+
+def test_a_remainder_of_keys_is_filled_with_hidden_ones():
+    narrow = Tile(ALL, ALL, slice(3, 40))
+    wide = tile.widened(narrow, 60)
+    assert wide.keys == slice(3, 51)
+    assert wide.mask is not None
+    assert torch.equal(wide.mask == 0, torch.arange(48) < 37)
+    assert tile.widened(narrow, 45) is narrow  # there are no more keys
+    assert tile.widened(narrow._replace(causal=True), 60).causal
+    assert tile.widened(narrow._replace(keys=slice(0, 32)), 60).mask is None
+    assert_same([narrow], inputs(keys=60))
+    more = Tile(ALL, ALL, slice(45, 56), causal=True, continues=True)
+    assert_same([narrow, more], inputs(keys=60))
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_keys_that_fill_a_remainder_may_be_nan(bad: float):
+    q, k, v = tensors = inputs(keys=60)
+    with torch.no_grad():
+        k[:, :, 40:] = v[:, :, 40:] = bad
+    tiles = [Tile(ALL, ALL, slice(3, 40))]
+    output = attend_tiles(q, k, v, tiles, SCALE)
+    gradients = torch.autograd.grad(output.sum(), tensors)
+    assert all(bool(torch.isfinite(t).all()) for t in (output, *gradients))
+    with torch.no_grad():
+        k[:, :, 40:] = v[:, :, 40:] = 0.0
+    torch.testing.assert_close(attend_tiles(q, k, v, tiles, SCALE), output, rtol=0, atol=0)
+
+
+def test_large_blocks_are_used_again_when_nothing_holds_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "LARGE", 1)
+    monkeypatch.setattr(pages, "_free", {})
+    one = pages.room((5, 7), torch.float32, zero=False)
+    place = one.data_ptr()
+    view = one[2:]
+    del one
+    assert pages.room((5, 7), torch.float32, zero=False).data_ptr() != place  # the view holds it
+    view.fill_(3)
+    del view
+    places = [pages.room((5, 7), torch.float32, zero=True) for _ in range(2)]
+    assert place in [t.data_ptr() for t in places]
+    assert not any(t.any() for t in places)
+
+
+def test_few_free_blocks_are_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "LARGE", 1)
+    monkeypatch.setattr(pages, "KEPT", 1000)
+    monkeypatch.setattr(pages, "_free", {})
+    for size in (100, 200, 300, 1001):
+        pages.room((size,), torch.uint8, zero=False)
+    assert sorted(pages._free) == [100, 200, 300]
+    pages.room((500,), torch.uint8, zero=False)
+    assert sorted(pages._free) == [500]
+
+
 @pytest.mark.parametrize("name", ["some rows", "rows apart", "entries apart"])
-def test_large_tensors_on_huge_pages_hold_the_same(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(flash, "_MAPPED", 1)
+def test_memory_used_again_holds_the_same(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "LARGE", 1)
     assert_same(TILINGS[name], inputs())
 
 
@@ -313,9 +390,6 @@ def test_a_blind_query_gets_zeros_and_no_gradient():
         assert bool(torch.isfinite(dk).all())
 
 
-BAD = [math.nan, math.inf, -math.inf]
-
-
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("where", ["key", "value", "query"])
 @pytest.mark.parametrize("kind", ["bool", "float"])
@@ -366,13 +440,13 @@ def test_any_scale_is_right(scale: float, name: str):
     assert_same(TILINGS[name], inputs(), scale)
 
 
-def test_a_short_triangle_is_cut_in_blocks_and_stays_the_same():
-    length = 259
-    tiles = flash.triangle(16, length)
-    assert len(tiles) == 5
-    assert_same([Tile(ALL, ALL, ALL, causal=True)], inputs(2, 8, 8, length, length, 3, 3))
-    assert flash.triangle(1, length)[0].causal  # too little work
-    assert flash.triangle(16, 1024)[0].causal  # the kernel skips the hidden half itself
+def test_a_short_triangle_is_cut_in_blocks_and_stays_the_same(monkeypatch: pytest.MonkeyPatch):
+    length, used = 259, []
+    monkeypatch.setattr(tile, "triangle", lambda n, cut=tile.triangle: used.append(n) or cut(n))
+    tiles = [Tile(ALL, ALL, ALL, causal=True)]
+    assert_same(tiles, inputs(2, 8, 8, length, length, 3, 3))
+    assert used == [length] * 3  # forward, backward and forward again
+    assert len(tile.triangle(length)) == 5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -520,15 +594,13 @@ def area(tiles: list[Tile], batch: int, queries: int, keys: int) -> int:
 
 
 def test_a_padded_batch_is_a_tile_for_each_length():
-    high = torch.tensor([[48], [37], [0], [64], [33], [80]]).expand(6, 50)
+    high = torch.tensor([[48], [48], [37], [0], [83]]).expand(5, 50)
     tiles = assert_plan(torch.zeros_like(high), high, 83)
-    assert [(t.batch, t.rows, t.keys) for t in tiles] == [
-        (slice(0, 2), slice(0, 50), slice(0, 48)),  # 37 widened to 48
-        (slice(4, 5), slice(0, 50), slice(0, 48)),
-        (slice(3, 4), slice(0, 50), slice(0, 64)),
-        (slice(5, 6), slice(0, 50), slice(0, 80)),
+    assert tiles == [
+        Tile(slice(0, 2), slice(0, 50), slice(0, 48)),
+        Tile(slice(2, 3), slice(0, 50), slice(0, 37)),
+        Tile(slice(4, 5), slice(0, 50), slice(0, 83)),
     ]
-    assert [t.mask is None for t in tiles] == [False, False, True, True]
 
 
 def test_padded_queries_are_not_computed():
@@ -551,14 +623,14 @@ def test_a_window_is_blocks_that_share_a_mask():
 
 
 def test_packed_segments_are_a_tile_each_without_a_mask():
-    ends = torch.tensor([40, 90, 150])
+    ends = torch.tensor([48, 80, 150])
     number = torch.bucketize(torch.arange(150), ends, right=True)
     low = torch.cat([torch.tensor([0]), ends])[number].unsqueeze(0)
     tiles = assert_plan(low, ends[number].unsqueeze(0), 150)
     assert [(t.rows, t.keys, t.mask) for t in tiles] == [
-        (slice(0, 40), slice(0, 40), None),
-        (slice(40, 90), slice(40, 90), None),
-        (slice(90, 150), slice(90, 150), None),
+        (slice(0, 48), slice(0, 48), None),
+        (slice(48, 80), slice(48, 80), None),
+        (slice(80, 150), slice(80, 150), None),
     ]
 
 

@@ -46,16 +46,15 @@ def find_runs(lows: np.ndarray, highs: np.ndarray, fulls: np.ndarray) -> list[li
     """
     entries, queries = lows.shape
     blind = lows >= highs
-    steps = np.stack([np.diff(lows), np.diff(highs)])  # (2, entries, M - 1)
-    ends = np.diff(fulls) | np.diff(blind)  # between a query and the next
-    turns = (np.diff(steps) != 0).any(0)  # (entries, M - 2)
-    cuts: list[list[int]] = [[0] for _ in range(entries)]
-    candidates = ends.copy()
-    candidates[:, 1:] |= turns
-    for entry, query in np.argwhere(candidates).tolist():
-        # a step that differs from the one before ends a run, unless it is the first of a run
-        if ends[entry, query] or query > cuts[entry][-1]:
-            cuts[entry].append(query + 1)
+    a, b = lows[:, 1:] - lows[:, :-1], highs[:, 1:] - highs[:, :-1]  # from a query to the next
+    ends = (fulls[:, 1:] != fulls[:, :-1]) | (blind[:, 1:] != blind[:, :-1])
+    turns = ends.copy()
+    turns[:, 1:] |= (a[:, 1:] != a[:, :-1]) | (b[:, 1:] != b[:, :-1])
+    starts = [[0] for _ in range(entries)]
+    for entry, query in np.argwhere(turns).tolist():
+        # a step unlike the one before ends a run, unless it is the first step of its run
+        if query > starts[entry][-1] or ends[entry, query]:
+            starts[entry].append(query + 1)
     return [
         [
             Run(
@@ -63,13 +62,13 @@ def find_runs(lows: np.ndarray, highs: np.ndarray, fulls: np.ndarray) -> list[li
                 stop,
                 int(lows[entry, start]),
                 int(highs[entry, start]),
-                (0, 0) if stop - start == 1 else tuple(steps[:, entry, start].tolist()),
+                (int(a[entry, start]), int(b[entry, start])) if stop - start > 1 else (0, 0),
                 bool(fulls[entry, start]),
             )
-            for start, stop in zip(starts, [*starts[1:], queries], strict=True)
+            for start, stop in zip(own, [*own[1:], queries], strict=True)
             if queries and not blind[entry, start]
         ]
-        for entry, starts in enumerate(cuts)
+        for entry, own in enumerate(starts)
     ]
 
 

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.paths.flash import ALL, Tile, differentiate, run, triangle
+from regard.paths.flash import differentiate, run
 from regard.paths.formula import elsewhere, second_gradients, visible_only
+from regard.paths.products import multiply, suits
+from regard.paths.tile import ALL, WHOLE, Tile, is_whole, widened
 
 
 def attend_tiles(
@@ -51,16 +53,15 @@ def _attend(
     if not query.is_cpu or torch.compiler.is_compiling():
         return elsewhere(query, key, value, tiles, scale)
     tracked = query.requires_grad or key.requires_grad or value.requires_grad
-    attend = _Attend.apply if tracked and torch.is_grad_enabled() else _plain
-    output = attend(query, key, value, tiles, scale)
-    masked = [tile for tile in tiles if tile.mask is not None]
-    if masked and not _finite(output[..., 0], _first(output, [tile.rows for tile in masked])):
-        return attend(*visible_only(query, key, value, tiles), tiles, scale)
-    return output
-
-
-def _plain(*args: Any) -> Tensor:
-    return run(*args)[0]
+    tracked = tracked and torch.is_grad_enabled()
+    if tiles is not WHOLE and not is_whole(tiles):
+        if not tracked and suits(query, key, value, tiles):
+            return multiply(query, key, value, tiles, scale)
+        if not any(tile.continues for tile in tiles):
+            tiles = [widened(tile, key.shape[2]) for tile in tiles]
+    if tracked:
+        return _Attend.apply(query, key, value, tiles, scale)
+    return _context(query, key, value, tiles, scale)[0]
 
 
 class _Attend(torch.autograd.Function):
@@ -75,7 +76,7 @@ class _Attend(torch.autograd.Function):
         tiles: Sequence[Tile],
         scale: float,
     ) -> Tensor:
-        output, lse = run(query, key, value, tiles, scale)
+        output, lse = _context(query, key, value, tiles, scale)
         ctx.save_for_backward(query, key, value, output, lse)
         ctx.tiles, ctx.scale = tiles, scale
         return output
@@ -101,6 +102,19 @@ class _Gradients(torch.autograd.Function):
         return *found, None, None, None, None
 
 
+def _context(
+    query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
+) -> tuple[Tensor, Tensor]:
+    """The output and log-sum-exp of the kernels, once more if something hidden spoilt them."""
+    output, lse = run(query, key, value, tiles, scale)
+    if tiles is WHOLE:
+        return output, lse
+    rows = [tile.rows for tile in tiles if tile.mask is not None]
+    if rows and not _finite(lse, _first(output, rows)):
+        return run(*visible_only(query, key, value, tiles), tiles, scale)
+    return output, lse
+
+
 def _gradients(
     grad: Tensor,
     query: Tensor,
@@ -111,26 +125,28 @@ def _gradients(
     tiles: Sequence[Tile],
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of the kernels, once more if something hidden spoilt them."""
     found = differentiate(grad, query, key, value, output, lse, tiles, scale)
+    if tiles is WHOLE:
+        return found
     masked = [tile for tile in tiles if tile.mask is not None]
-    if masked:
-        rows = _first(found[0], [tile.rows for tile in masked])
-        keys = _first(found[1], [tile.keys for tile in masked])
-        if not _finite(rows, keys):
-            query, key, value = visible_only(query, key, value, tiles)
-            return differentiate(grad, query, key, value, output, lse, tiles, scale)
+    if masked and not _finite(
+        _first(found[0], [tile.rows for tile in masked]),
+        _first(found[1], [tile.keys for tile in masked]),
+    ):
+        query, key, value = visible_only(query, key, value, tiles)
+        return differentiate(grad, query, key, value, output, lse, tiles, scale)
     return found
 
 
 def _first(tensor: Tensor, slices: list[slice]) -> Tensor:
-    """The first row of each slice: what is hidden in a tile spoils all of its rows, if any."""
+    """The first row of each slice: what is hidden in a tile spoils all of its rows, or none."""
     rows = sorted({part.start or 0 for part in slices})
     return tensor[:, :, rows[0] : rows[0] + 1] if len(rows) == 1 else tensor[:, :, rows]
 
 
 def _finite(*tensors: Tensor) -> bool:
-    precise = torch.float32 if tensors[0].dtype in (torch.float16, torch.bfloat16) else None
-    return all(math.isfinite(t.detach().sum(dtype=precise)) for t in tensors)
+    return all(math.isfinite(t.sum(dtype=torch.float32)) for t in tensors)
 
 
 def _rows(tensor: Tensor) -> Tensor:
@@ -155,8 +171,7 @@ def _tidy(tiles: Sequence[Tile], query: Tensor, key: Tensor) -> Sequence[Tile]:
             and tile.keys in (ALL, slice(0, keys))
             and tile.batch in (ALL, slice(0, batch))
         ):
-            if tile.causal and tile.mask is None and length == keys:
-                return triangle(batch * heads, length)
-            return (Tile(ALL, ALL, ALL, tile.mask, tile.causal),)
+            mask, causal = tile.mask, tile.causal
+            return (Tile(ALL, ALL, ALL, mask, causal),) if causal or mask is not None else WHOLE
     entries, rows, columns = range(batch), range(length), range(keys)
     return [t for t in tiles if entries[t.batch] and rows[t.rows] and columns[t.keys]]

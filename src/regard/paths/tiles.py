@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.paths.flash import ALL, Tile
 from regard.paths.runs import Run, find_runs, pieces
+from regard.paths.tile import ALL, LANES, Tile
 from regard.paths.tiled import attend_tiles
 
 __all__ = ["Tile", "attend_tiles", "plan_tiles"]
@@ -16,7 +17,6 @@ __all__ = ["Tile", "attend_tiles", "plan_tiles"]
 TileMask = Callable[[slice, slice, slice], Tensor]
 
 LONG = 768  # queries from which the kernel skips the hidden half of a triangle
-LANES = 16  # a multiple of this many keys leaves the kernel no remainder
 CELLS = 1 << 20  # of a mask that is written out for one tile
 
 
@@ -31,9 +31,9 @@ def plan_tiles(
 ) -> list[Tile]:
     """Few and large tiles that hold everything within reach and little else.
 
-    A padded batch becomes a tile for each sequence, or for several of about the same length; a
-    window becomes blocks of rows, packed segments a tile each, a causal mask a rectangle and a
-    triangle. Queries that see nothing are in no tile, or masked in one.
+    A padded batch becomes a tile for each sequence, a window blocks of rows, packed segments a
+    tile each, a causal mask a rectangle and a triangle. Neighbours in the batch that see the same
+    share their tiles. Queries that see nothing are in no tile, or masked in one.
 
     >>> ends = torch.tensor([[1, 2, 3]])
     >>> (tile,) = plan_tiles(0 * ends, ends, ends > 0, lambda *slices: None, queries=3, keys=3)
@@ -50,16 +50,14 @@ def plan_tiles(
     shape = (low.shape[0], queries)
     lows, highs, fulls = (np.broadcast_to(t.cpu().numpy(), shape) for t in (low, high, full))
     planner = _Planner(lows, highs, tile_mask, keys, block)
-    alike: dict[tuple[Run, ...], list[int]] = {}  # what to compute, and for which entries
-    for entry, runs in enumerate(find_runs(lows, highs, fulls)):
-        alike.setdefault(planner.widened(runs), []).append(entry)
-    return [
-        tile
-        for common, entries in alike.items()
-        for batch in ([ALL] if shape[0] == 1 else _progressions(entries))
-        for piece in pieces(common, block or 64)
-        for tile in planner.tiles(piece, batch, entries[0])
-    ]
+    runs = find_runs(lows, highs, fulls)
+    tiles: list[Tile] = []
+    for alike, group in groupby(range(len(runs)), lambda entry: runs[entry]):
+        entry, *others = group
+        batch = ALL if len(runs) == 1 else slice(entry, entry + 1 + len(others))
+        for piece in pieces(alike, block or 64):
+            tiles += planner.tiles(piece, batch, entry)
+    return tiles
 
 
 class _Planner:
@@ -77,15 +75,6 @@ class _Planner:
         self.keys, self.block = keys, block
         self.masks: dict[tuple[int, ...], Tensor] = {}
 
-    def widened(self, runs: list[Run]) -> tuple[Run, ...]:
-        """The runs of an entry, a single rectangle with whole lanes of keys: see `padding`."""
-        if len(runs) == 1 and runs[0].full and runs[0].slope == (0, 0):
-            run = runs[0]
-            high = run.high + (run.low - run.high) % LANES
-            if high <= self.keys:
-                return (run._replace(high=high),)
-        return tuple(runs)
-
     def tiles(self, piece: Sequence[Run], batch: slice, entry: int) -> Iterator[Tile]:
         """The tile of several short runs, or the tiles of a single one."""
         run = piece[0]
@@ -93,7 +82,7 @@ class _Planner:
         if len(piece) > 1:
             yield self.ragged(piece, batch, entry)
         elif run.full and run.slope == (0, 0):
-            yield Tile(batch, rows, slice(run.low, run.high), self.padding(run, batch))
+            yield Tile(batch, rows, slice(run.low, run.high))
         elif run.full and run.slope == (0, 1) and _is_triangle(run):
             diagonal = run.high - 1
             if run.low < diagonal:
@@ -102,13 +91,6 @@ class _Planner:
             yield Tile(batch, rows, keys, causal=True, continues=run.low < diagonal)
         else:
             yield from self.blocks(run, batch)
-
-    def padding(self, run: Run, batch: slice) -> Tensor | None:
-        """Hides what a rectangle was widened by, (batch, 1, 1, keys)."""
-        ends = self.highs[batch, run.start]
-        if (ends == run.high).all():
-            return None
-        return _added(np.arange(run.low, run.high) < ends[:, None])[:, None, None]
 
     def ragged(self, piece: Sequence[Run], batch: slice, entry: int) -> Tile:
         """One block for short runs whose intervals have little to do with each other."""
@@ -126,7 +108,7 @@ class _Planner:
     def blocks(self, run: Run, batch: slice) -> Iterator[Tile]:
         """Blocks of rows, each with the keys that one of its rows can see."""
         width = run.high - run.low
-        size = self.block or (64 if width < 512 else 192)
+        size = self.block or (96 if width < 512 else 192)
         if run.slope == (0, 0):
             size = max(size, CELLS // width)
         for start in range(run.start, run.stop, size):
@@ -152,21 +134,6 @@ def _is_triangle(run: Run) -> bool:
     """Whether a triangle and the rectangle before it are faster than blocks of rows."""
     before = run.high - 1 - run.low
     return before == 0 or before >= run.size or run.size >= LONG
-
-
-def _progressions(entries: list[int]) -> Iterator[slice]:
-    """Slices that together make ascending numbers.
-
-    >>> list(_progressions([0, 1, 2, 5, 9]))
-    [slice(0, 3, None), slice(5, 10, 4)]
-    """
-    while entries:
-        step = entries[1] - entries[0] if len(entries) > 1 else 1
-        count = 1
-        while entries[count : count + 1] == [entries[0] + count * step]:
-            count += 1
-        yield slice(entries[0], entries[count - 1] + 1, step if step > 1 else None)
-        entries = entries[count:]
 
 
 def _sloping(a: int, b: int, rows: int, low: int, high: int, keys: int) -> Tensor:
