@@ -48,8 +48,8 @@ class Training(Settings):
     patience: Count | None = Field(
         None, description="stop after this many evaluations without improvement"
     )
-    save_every: Count | None = Field(
-        None, description="steps between checkpoints, besides one at each evaluation"
+    save_every: Count = Field(
+        1000, description="steps between checkpoints, besides one at each evaluation"
     )
     keep: Count = Field(2, description="how many of the latest checkpoints to keep")
     average: Count = Field(1, description="how many evaluated checkpoints make the final model")

@@ -10,7 +10,8 @@ class Loss(NamedTuple):
     """The loss of a batch, summed, so that batches of different sizes add up."""
 
     total: Tensor  # (), differentiable
-    count: int  # of what it was summed over: target tokens, documents, nodes
+    # of what it was summed over: target tokens, documents, nodes
+    count: int  # type: ignore[assignment]
 
 
 class Task(Protocol):

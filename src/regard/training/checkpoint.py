@@ -1,0 +1,89 @@
+"""Checkpoints: all that a run needs to go on as if nothing had happened, written whole or not.
+
+`checkpoints/step-N/` holds `model.safetensors`, `optimizer.safetensors` and `state.json`. It is
+written under another name, synced to the disk, and then renamed.
+"""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from regard.training.files import remove_folder, sweep, whole_folder
+from regard.training.optimizer import optimizer_tensors, put_optimizer_tensors
+from regard.training.random_state import random_state, restore_random
+from regard.training.state import State
+from regard.training.weights import put_weights, read_tensors, weights, write_tensors
+
+FORMAT = 1  # of a checkpoint; a later one is refused
+
+
+def checkpoints(run: Path) -> dict[int, Path]:
+    """The checkpoints of a run by step, upwards."""
+    found = (run / "checkpoints").glob("step-*")
+    return dict(sorted((int(path.name.removeprefix("step-")), path) for path in found))
+
+
+def save_checkpoint(
+    run: Path, state: State, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> Path:
+    """Write a checkpoint of this moment; if that fails, earlier ones are untouched."""
+    path = run / "checkpoints" / f"step-{state.step}"
+    path.parent.mkdir(exist_ok=True)
+    record = {"format": FORMAT, "state": state.to_json(), "random": random_state()}
+    try:
+        with whole_folder(path) as part:
+            write_tensors(part / "model.safetensors", weights(model))
+            write_tensors(part / "optimizer.safetensors", optimizer_tensors(optimizer, model))
+            (part / "state.json").write_text(json.dumps(record), encoding="utf-8")
+    except OSError as error:
+        last = max(checkpoints(run), default=None)
+        kept = f"; the last good one is step-{last}" if last is not None else ""
+        raise OSError(f"could not save checkpoint {path}: {error}{kept}") from error
+    return path
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
+    """Put model, optimizer and random generators where a checkpoint left them.
+
+    Raises:
+        ValueError: if it is damaged, of another model or of a later version of regard
+    """
+    record = read_record(path)
+    tensors = read_tensors(path / "model.safetensors")
+    put_weights(model, tensors, str(path / "model.safetensors"))
+    put_optimizer_tensors(optimizer, model, read_tensors(path / "optimizer.safetensors"))
+    restore_random(record["random"])
+    return State.from_json(record["state"])
+
+
+def read_record(path: Path) -> dict:
+    """`state.json` of a checkpoint, if it is of a format that we know."""
+    file = path / "state.json"
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        version = record["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} is damaged: {error}") from error
+    if version != FORMAT:
+        raise ValueError(
+            f"{path} was written by another version of regard (format {version}, this one reads "
+            f"{FORMAT}): resume it with that version, or train anew"
+        )
+    return record
+
+
+def prune(run: Path, keep: int, also: Collection[int] = ()) -> None:
+    """Remove checkpoints but the latest ones and those that are wanted for the average."""
+    found = checkpoints(run)
+    for step in list(found)[:-keep]:
+        if step not in also:
+            remove_folder(found[step])
+
+
+def sweep_run(run: Path) -> None:
+    """Remove what a killed process left half-written."""
+    sweep(run)
+    sweep(run / "checkpoints")

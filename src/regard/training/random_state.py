@@ -1,0 +1,61 @@
+"""Every random state that training can touch: stored as JSON, restored to the bit."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy
+import torch
+
+
+def seed_all(seed: int) -> None:
+    """Seed Python's, numpy's and torch's global generators."""
+    random.seed(seed)
+    numpy.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def random_state() -> dict[str, Any]:
+    """The generators' states, as JSON can hold them.
+
+    >>> before = random_state()
+    >>> first = torch.rand(3)
+    >>> restore_random(before)
+    >>> torch.equal(first, torch.rand(3))
+    True
+    """
+    version, numbers, gauss = random.getstate()
+    legacy = numpy.random.get_state(legacy=True)
+    assert isinstance(legacy, tuple)
+    kind, keys, position, has_gauss, cached = legacy
+    states = [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
+    return {
+        "python": [version, list(numbers), gauss],
+        "numpy": [kind, keys.tolist(), position, has_gauss, cached],
+        "torch": [bytes(state.numpy()).hex() for state in states],
+    }
+
+
+def restore_random(state: dict[str, Any]) -> None:
+    """Put the generators where `random_state` found them."""
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    numpy.random.set_state((kind, numpy.array(keys, numpy.uint32), position, has_gauss, cached))
+    cpu, *devices = [
+        torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8) for text in state["torch"]
+    ]
+    torch.set_rng_state(cpu)
+    for number, device in enumerate(devices[: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(device, number)
+
+
+@contextmanager
+def random_kept() -> Iterator[None]:
+    """What happens inside draws no number from what comes after."""
+    state = random_state()
+    try:
+        yield
+    finally:
+        restore_random(state)
