@@ -13,7 +13,7 @@ from regard.decoding.search import Model, begin, evaluating, forbidden
 from regard.decoding.trail import Ending, Trail
 
 Choose = Callable[[Tensor, np.ndarray, int], Tensor]
-"""(log-probabilities (entries, vocabulary), which sentences, step) -> tokens (entries,)"""
+"""(log-probabilities (entries, vocabulary), their sentences, step) -> tokens (entries,)"""
 
 CROWD = 0.75
 """Entries of finished sentences stay until only this share of a batch is still at work."""
@@ -97,9 +97,8 @@ def walk(
         endings: dict[int, Ending] = {}
         while working.any():
             features, state = model.step(tokens, state)
-            scores = torch.log_softmax(model.output(features), dim=-1)
-            tokens = choose(scores.index_fill(1, banned, -torch.inf), owner, len(trail))
-            tokens = search.forced(tokens, owner, len(trail))
+            scores = search.scores(model.output(features), banned, owner, len(trail))
+            tokens = choose(scores, search.numbers[owner], len(trail))
             chosen = tokens.cpu().numpy()
             totals += scores.gather(1, tokens[:, None]).squeeze(1).double().cpu().numpy()
             steps = len(trail) + 1

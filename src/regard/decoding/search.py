@@ -40,15 +40,27 @@ class Search(NamedTuple):
     limits: np.ndarray  # (sentences,) the most tokens
     prefixes: list[Sequence[int]]  # what each must begin with
 
-    def forced(self, tokens: Tensor, owner: np.ndarray, step: int) -> Tensor:
-        """The tokens (entries,) of a step, with those that the prefixes of their owners say."""
-        places = [e for e, s in enumerate(owner) if step < len(self.prefixes[s])]
-        if not places:
-            return tokens
-        tokens = tokens.clone()
-        for entry in places:
-            tokens[entry] = self.prefixes[owner[entry]][step]
-        return tokens
+    def scores(self, logits: Tensor, banned: Tensor, owner: np.ndarray, step: int) -> Tensor:
+        """Log-probabilities (entries, vocabulary), -inf for what may not be emitted.
+
+        Args:
+            logits: (entries, vocabulary)
+            banned: ids that no sentence may emit
+            owner: the sentence of each entry; its prefix leaves one token at each of its steps
+            step: how many tokens there are already
+        """
+        scores = torch.log_softmax(logits, dim=-1)
+        forced = [(e, self.prefixes[s][step]) for e, s in enumerate(owner) if self._fixed(s, step)]
+        if not forced:
+            return scores.index_fill_(1, banned, -torch.inf)
+        entries, tokens = torch.tensor(forced, device=logits.device).T
+        kept = scores[entries, tokens]
+        scores.index_fill_(1, banned, -torch.inf).index_fill_(0, entries, -torch.inf)
+        scores[entries, tokens] = kept
+        return scores
+
+    def _fixed(self, sentence: int, step: int) -> bool:
+        return step < len(self.prefixes[sentence])
 
 
 @contextmanager

@@ -1,0 +1,94 @@
+"""Sampling: draw each token from what the model says, sharpened or cut if asked."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.decoding.greedy import walk
+from regard.decoding.hypothesis import Hypothesis
+from regard.decoding.limits import Limits
+from regard.decoding.search import Model
+
+
+def sample(
+    model: Model,
+    source: Tensor,
+    source_lengths: Tensor | None = None,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    numbers: Sequence[int] | None = None,
+    limits: Limits = Limits(),  # noqa: B008
+    prefix: Sequence[Sequence[int]] | None = None,
+    forbid: Sequence[int] = (),
+    return_map: bool = False,
+) -> list[Hypothesis]:
+    """Draw one continuation of every sentence.
+
+    What is drawn for a sentence depends on the seed and its number, not on who else is in the
+    batch. Its score is the model's own log-probability, whatever the temperature.
+
+    >>> from regard.models import build
+    >>> model = build("luong", "tiny", source_vocabulary=13, target_vocabulary=17)
+    >>> source = torch.randint(4, 13, (2, 5))
+    >>> both = sample(model, source, seed=7)
+    >>> sample(model, source[1:], seed=7, numbers=[1])[0].tokens == both[1].tokens
+    True
+
+    Args:
+        temperature: what logits are divided by; below 1 sharpens, above 1 flattens
+        top_k: draw from this many of the likeliest tokens. Fan et al. 2018
+        top_p: draw from the likeliest tokens that make up this share. Holtzman et al. 2020
+        seed: where the draws come from
+        numbers: of the sentences (batch,), 0, 1, ... if None
+        model, source, source_lengths, limits, prefix, forbid, return_map: as in `greedy`
+    """
+    _check(temperature, top_k, top_p, seed)
+    if numbers is None:
+        numbers = range(len(source))
+    elif len(numbers) != len(source):
+        raise ValueError(f"numbers should be {len(source)}, one a source, got {len(numbers)}")
+    draws = [np.random.default_rng((seed, number)) for number in numbers]
+
+    def choose(scores: Tensor, sentences: np.ndarray, step: int) -> Tensor:
+        drawn = torch.tensor([draws[s].random() for s in sentences], dtype=torch.double)
+        scores = scores / temperature
+        tokens: Tensor | None = None
+        if top_k is not None:
+            scores, tokens = scores.topk(min(top_k, scores.shape[1]))
+        elif top_p is not None:
+            scores, tokens = scores.sort(descending=True)
+        chances = scores.double().softmax(-1)
+        if top_p is not None:
+            before = chances.cumsum(-1) - chances
+            chances = chances.where(before < top_p, 0.0)
+        sums = chances.cumsum(-1)
+        mark = drawn.to(sums)[:, None] * sums[:, -1:]
+        place = (sums <= mark).sum(-1, keepdim=True)  # below the vocabulary, as drawn < 1
+        return (place if tokens is None else tokens.gather(1, place)).squeeze(1)
+
+    return walk(
+        model,
+        source,
+        source_lengths,
+        choose,
+        limits=limits,
+        prefix=prefix,
+        forbid=forbid,
+        return_map=return_map,
+    )
+
+
+def _check(temperature: float, top_k: int | None, top_p: float | None, seed: int) -> None:
+    if not 0.0 < temperature < float("inf"):
+        raise ValueError(f"temperature should be above 0, got {temperature}; 0 is greedy search")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k should be 1 or more, got {top_k}")
+    if top_p is not None and not 0.0 < top_p <= 1.0:
+        raise ValueError(f"top_p is a share, above 0 and at most 1, got {top_p}")
+    if seed < 0:
+        raise ValueError(f"seed must not be negative, got {seed}")
