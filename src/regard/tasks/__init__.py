@@ -1,0 +1,24 @@
+"""Tasks: data, model, loss, metric and what to show, by name."""
+
+from regard.tasks.recipes import RECIPES, find_recipe
+from regard.tasks.run import load, load_weights, read_run_config
+from regard.tasks.translate import Translate
+from regard.tasks.translator import Translation, Translator
+
+TASKS: dict[str, type] = {"translate": Translate}
+"""What may stand after `task =` in a configuration, and the class that does it.
+
+Each has `from_config(config) -> Task` and `open(run) -> object`, which `regard.load` gives.
+"""
+
+__all__ = [
+    "RECIPES",
+    "TASKS",
+    "Translate",
+    "Translation",
+    "Translator",
+    "find_recipe",
+    "load",
+    "load_weights",
+    "read_run_config",
+]

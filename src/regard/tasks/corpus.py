@@ -1,0 +1,160 @@
+"""The pairs of a task, split by split: from files, generated, or by a recipe."""
+
+import zlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from regard.core.names import nearest
+from regard.data import GENERATED, RECIPES, generate, read_aligned, read_pairs, read_recipe
+from regard.data.pairs import Pairs
+from regard.training.settings import Settings
+
+HELD_OUT = 20  # one in so many sources is for validation, and one for test
+MOST_HELD_OUT = 2000
+
+
+Count = Annotated[int, Field(ge=1)]
+Files = Annotated[str | list[str], Field(description="a file of pairs, or two aligned files")]
+
+
+class Data(Settings):
+    """The table `[data]` of a task with pairs."""
+
+    name: str | None = Field(None, description="a generated task or a recipe; or else")
+    train: Files | None = None
+    valid: Files | None = Field(
+        None, description="if neither it nor test is given, both are held out"
+    )
+    test: Files | None = None
+    format: Literal["tsv", "jsonl", "dict", "txt", "npz"] | None = Field(
+        None, description="by default, by the ending of the name; txt is fixed width"
+    )
+    source: int | str | None = Field(None, description="column (from 0) or key of the source")
+    target: int | str | None = Field(None, description="column or key of the target")
+    bad: Literal["refuse", "skip"] = Field("refuse", description="what lines without a pair meet")
+    folder: str | None = Field(None, description="of a recipe's files; by default REGARD_DATA")
+    count: Count = Field(20_000, description="pairs to generate for training")
+    valid_count: Count | None = Field(None, description="pairs for validation; all, or 1000 made")
+    test_count: Count | None = Field(None, description="pairs for test; all, or 1000 made")
+    source_tokenizer: str | None = Field(None, description="characters, words, bpe or phonemes")
+    target_tokenizer: str | None = Field(None, description="the same; None for the data's own")
+    joint: bool = Field(False, description="one tokenizer for both sides")
+    vocabulary: Count | None = Field(None, description="the most tokens of a tokenizer")
+    min_count: Count = Field(1, description="tokens that are rarer are unknown")
+    tokens: Count | None = Field(None, description="in a batch, padding of both sides included")
+    sentences: Count | None = Field(None, description="or how many pairs are in a batch")
+    longest: Count | None = Field(None, description="tokens of a side; longer pairs are left out")
+    store: str | None = Field(None, description="a folder to map from, if memory is too small")
+    metric: Literal["exact", "bleu", "accuracy", "loss"] | None = Field(
+        None, description="chooses the best model; by default bleu for words, else exact"
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str | None) -> str | None:
+        known = [*GENERATED, *RECIPES]
+        if name is not None and name not in known:
+            raise ValueError(f"is unknown data{nearest(name, known)}")
+        return name
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "Data":
+        if (self.name is None) == (self.train is None):
+            raise ValueError("give either name or train, the pairs to learn from")
+        if self.tokens is not None and self.sentences is not None:
+            raise ValueError("give either tokens or sentences, the size of a batch")
+        return self
+
+
+class Splits:
+    """The splits of a task's data, read when they are asked for.
+
+    Args:
+        data: where they are
+        seed: of what is generated; files are read as they are
+    """
+
+    def __init__(self, data: Data, seed: int) -> None:
+        self.data = data
+        self.seed = seed
+
+    def read(self, split: str) -> Pairs:
+        """The pairs of "train", "valid" or "test"."""
+        data = self.data
+        count = {"train": None, "valid": data.valid_count, "test": data.test_count}[split]
+        if data.name in GENERATED:
+            count = data.count if split == "train" else count or 1000
+            return generate(data.name, split, count=count, seed=self.seed)
+        if data.name is not None:
+            return read_recipe(data.name, split, folder=data.folder)[:count]
+        if data.valid is None and data.test is None:
+            return held_out(self._whole, split)[:count]
+        given = {"train": data.train, "valid": data.valid, "test": data.test}
+        if given[split] is None:  # of valid and test, one stands in for the other
+            split = "valid" if split == "test" else "test"
+        return _read(data, split, given[split])[:count]
+
+    @cached_property
+    def _whole(self) -> Pairs:
+        return _read(self.data, "train", self.data.train)
+
+
+def _read(data: Data, split: str, files: str | list[str] | None) -> Pairs:
+    """The pairs of one file, or of two aligned ones."""
+    assert files is not None
+    options: dict[str, Any] = {"bad": data.bad}
+    if data.store is not None:
+        options["store"] = Path(data.store) / f"{split}.arrow"
+    if not isinstance(files, str):
+        if len(files) != 2:
+            raise ValueError(f"[data] {split} takes one file or two, got {len(files)}")
+        return read_aligned(*files, **options)
+    for key in ("source", "target"):
+        if getattr(data, key) is not None:
+            options[key] = getattr(data, key)
+    try:
+        return read_pairs(files, format=data.format, **options)
+    except TypeError as error:  # a reader without columns, or one that cannot store
+        raise ValueError(f"[data] {files}: its format does not take that: {error}") from error
+
+
+def held_out(pairs: Pairs, split: str) -> Pairs:
+    """The part of a corpus that belongs to a split, by the checksums of its sources.
+
+    Pairs with the same source are in the same split, whatever the order of the lines. (Of frames
+    it is the targets that count.)
+    """
+    texts = pairs.sources if isinstance(pairs.sources[0], str) else pairs.targets
+    sums = np.fromiter((zlib.crc32(text.encode()) for text in texts), np.uint32, len(pairs))
+    ranks = np.unique(sums)
+    size = min(max(1, len(ranks) // HELD_OUT), MOST_HELD_OUT)
+    if len(ranks) < 3:
+        raise ValueError(
+            f"{pairs.report.name} has {len(ranks)} different source{'s' * (len(ranks) > 1)}, too "
+            "few to hold out some for validation and test: give more pairs, or valid and test"
+        )
+    rank = np.searchsorted(ranks, sums)
+    where = {"valid": rank < size, "test": (rank >= size) & (rank < 2 * size)}
+    chosen = where.get(split, rank >= 2 * size).nonzero()[0]
+    return Pairs(Picked(pairs.sources, chosen), Picked(pairs.targets, chosen), pairs.report)
+
+
+class Picked(Sequence[Any]):
+    """Some entries of a sequence, by their positions; nothing is copied."""
+
+    def __init__(self, entries: Sequence[Any], positions: np.ndarray) -> None:
+        self.entries = entries
+        self.positions = positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Picked(self.entries, self.positions[index])
+        return self.entries[int(self.positions[index])]

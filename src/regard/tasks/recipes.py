@@ -1,0 +1,66 @@
+"""Configurations by the name that people say after `--task`."""
+
+from typing import Any
+
+from regard.core.names import nearest
+
+Recipe = dict[str, Any]
+
+_LETTERS: Recipe = {
+    "task": "translate",
+    "model": {"kind": "luong", "preset": "tiny", "bidirectional": "all", "dropout": 0.0},
+    "training": {"epochs": 5, "lr": 3e-3, "schedule": "cosine", "warmup": 50},
+}
+_MULTI30K: Recipe = {
+    "task": "translate",
+    "data": {"joint": True, "vocabulary": 8000, "tokens": 2400},
+    "model": {"kind": "transformer", "preset": "tiny", "tie": "all"},
+    "loss": {"label_smoothing": 0.1},
+    "training": {"minutes": 60, "lr": 3e-3, "schedule": "inverse_sqrt", "warmup": 2000},
+}
+
+
+def _on(name: str, recipe: Recipe, **data: Any) -> Recipe:
+    """A recipe for data of this name."""
+    return {**recipe, "data": {"name": name, **recipe.get("data", {}), **data}}
+
+
+RECIPES: dict[str, Recipe] = {
+    "dates": _on("dates", _LETTERS, sentences=128),
+    "reverse": _on("reverse", _LETTERS, sentences=128),
+    "copy": _on("copy", _LETTERS, sentences=128),
+    "addition": _on("addition", _LETTERS, sentences=128),
+    "signal": _on(
+        "signal", {**_LETTERS, "model": {**_LETTERS["model"], "frames": 12}}, sentences=64
+    ),
+    "multi30k": _on("multi30k", _MULTI30K),
+    "multi30k-en-fr": _on("multi30k-en-fr", _MULTI30K),
+    "multi30k-de-en": _on("multi30k-de-en", _MULTI30K),
+    "pronounce": _on(
+        "pronounce",
+        {
+            **_LETTERS,
+            "model": {"kind": "luong", "preset": "small", "bidirectional": "all"},
+            "training": {"epochs": 10, "lr": 1e-3, "schedule": "cosine", "warmup": 200},
+        },
+        sentences=128,
+    ),
+    "tatoeba": _on(
+        "tatoeba",
+        {**_MULTI30K, "training": {**_MULTI30K["training"], "minutes": 10}},
+        metric="bleu",
+        source_tokenizer="bpe",
+        target_tokenizer="bpe",
+        vocabulary=4000,
+    ),
+}
+"""Names of tasks with data and settings that are known to work."""
+
+
+def find_recipe(name: str) -> Recipe:
+    """A recipe by name, to be changed at will."""
+    from copy import deepcopy
+
+    if name not in RECIPES:
+        raise ValueError(f"unknown task {name!r}{nearest(name, RECIPES)}")
+    return deepcopy(RECIPES[name])

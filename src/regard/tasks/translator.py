@@ -1,0 +1,163 @@
+"""A trained model that translates: what `regard.load` gives for a run with pairs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
+
+import numpy as np
+from torch import Tensor, nn
+
+from regard.data import Tokenizer, collate, load_tokenizer
+from regard.decoding import Hypothesis, greedy
+from regard.models import build
+from regard.tasks.run import load_weights, read_run_config
+
+SOURCE, TARGET = "tokenizer.source.json", "tokenizer.target.json"
+TOGETHER = 64  # texts that are decoded at a time
+
+
+class Translation(NamedTuple):
+    """What was written for a source."""
+
+    text: str
+    tokens: list[str]  # what it was written in, the end included
+    score: float  # its log-probability, the end included
+    map: Tensor | None  # (tokens, source), who looked at whom; None unless asked for
+    source: list[str]  # the tokens that were read
+    maps: dict[str, Tensor] | None  # by module, (heads, tokens, source) each
+
+
+class Translator:
+    """A model and its tokenizers.
+
+    >>> from regard.data import train_tokenizer
+    >>> letters = train_tokenizer("characters", ["abc"])
+    >>> model = build_model({"kind": "luong", "preset": "tiny"}, letters, letters)
+    >>> translator = Translator(model, letters, letters)
+    >>> (first,) = translator.translate(["cab"], return_map=True)
+    >>> first.map.shape == (len(first.tokens), 3)
+    True
+
+    Args:
+        model: of `regard.models`
+        source: tokenizer of what is read; None if that is float frames
+        target: tokenizer of what is written
+        config: what the run was made with
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        source: Tokenizer | None,
+        target: Tokenizer,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model, self.source, self.target = model.eval(), source, target
+        self.config = {} if config is None else dict(config)
+
+    @classmethod
+    def open(cls, run: str | Path) -> "Translator":
+        """A run of the task `translate`."""
+        run, config = Path(run), read_run_config(run)
+        target = load_tokenizer(run / TARGET)
+        source = load_tokenizer(run / SOURCE) if (run / SOURCE).is_file() else None
+        model = build_model(config.get("model", {}), source, target)
+        return cls(load_weights(model, run), source, target, config)
+
+    @overload
+    def translate(
+        self,
+        texts: Sequence[Any],
+        *,
+        beam: int = ...,
+        n_best: Literal[1] = ...,
+        return_map: bool = ...,
+    ) -> list[Translation]: ...
+
+    @overload
+    def translate(
+        self, texts: Sequence[Any], *, beam: int = ..., n_best: int, return_map: bool = ...
+    ) -> list[list[Translation]]: ...
+
+    def translate(
+        self, texts: Sequence[Any], *, beam: int = 1, n_best: int = 1, return_map: bool = False
+    ) -> list[Translation] | list[list[Translation]]:
+        """Translate texts, or float frames (length, width); an empty one becomes an empty one.
+
+        Args:
+            texts: a list of them
+            beam: how many continuations are followed at once; 1 is greedy
+            n_best: how many translations of each are wanted, at most `beam`
+            return_map: whether to say who looked at whom
+
+        Returns: one `Translation` for each, or, with n_best > 1, a list of them for each
+        """
+        if isinstance(texts, str):
+            raise TypeError(f"texts should be a list of texts, got one text: [{texts!r}]")
+        if not 1 <= n_best <= beam:
+            raise ValueError(f"n_best should be from 1 to beam={beam}, got {n_best}")
+        sources = [self._encode(text) for text in texts]
+        # Neighbours in length are decoded together.
+        order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+        found: dict[int, list[Translation]] = {}
+        for start in range(0, len(order), TOGETHER):
+            index = order[start : start + TOGETHER]
+            batch = collate([(sources[i], ()) for i in index])
+            search = self._search(batch.source, batch.source_lengths, beam, n_best, return_map)
+            for i, best in zip(index, search, strict=True):
+                found[i] = [self._translation(sources[i], one) for one in best]
+        if n_best == 1:
+            return [found[i][0] for i in range(len(sources))]
+        return [found[i] for i in range(len(sources))]
+
+    def _encode(self, text: Any) -> Any:
+        if self.source is None:
+            frames = np.asarray(text, np.float32)
+            if frames.ndim != 2:
+                raise ValueError(f"frames should be (length, width), got shape {frames.shape}")
+            return frames
+        if not isinstance(text, str):
+            raise TypeError(f"this model reads texts, got {type(text).__name__}")
+        return self.source.encode(text)
+
+    def _search(
+        self, source: Tensor, lengths: Tensor, beam: int, n_best: int, return_map: bool
+    ) -> list[list[Hypothesis]]:
+        if beam == 1:
+            return [[one] for one in greedy(self.model, source, lengths, return_map=return_map)]
+        raise NotImplementedError("beam")
+
+    def _translation(self, source: Any, best: Hypothesis) -> Translation:
+        read = [""] * len(source) if self.source is None else self.source.tokens(source)
+        map = None
+        if best.maps is not None:
+            map = alignment(best.maps, len(best.tokens), len(source))
+        tokens = self.target.tokens(best.tokens)
+        text = self.target.decode(best.tokens)
+        return Translation(text, tokens, best.score, map, read, best.maps)
+
+
+def alignment(maps: Mapping[str, Tensor], tokens: int, source: int) -> Tensor:
+    """One map (tokens, source) of all that a model attends with: their average.
+
+    A recurrent model has one, which is given as it is. A model without attention has none: zeros.
+    """
+    import torch
+
+    if not maps:
+        return torch.zeros(tokens, source)
+    return torch.cat([map.flatten(0, -3) for map in maps.values()]).mean(0)
+
+
+def build_model(table: Mapping[str, Any], source: Tokenizer | None, target: Tokenizer) -> nn.Module:
+    """The model of a table `[model]` for these tokenizers."""
+    options = dict(table)
+    kind, preset = options.pop("kind", "luong"), options.pop("preset", None)
+    if kind == "language":
+        raise ValueError("model.kind: a language model reads no source; choose another kind")
+    if source is None and "frames" not in options:
+        raise ValueError("model.frames is missing: sources are float frames, give their width")
+    vocabulary = None if source is None else len(source)
+    return build(
+        kind, preset, source_vocabulary=vocabulary, target_vocabulary=len(target), **options
+    )
