@@ -3,6 +3,9 @@
 ATTN(Q, K, V) = normalize[ score(Q, K) + mask ] · V
 """
 
+from importlib import import_module
+from typing import Any
+
 from regard.attention import (
     Attended,
     attend,
@@ -58,8 +61,18 @@ __all__ = [
     "explain",
     "from_torch_mha",
     "lengths",
+    "load",
     "segments",
     "visible",
     "weighted_sum",
     "window",
 ]
+
+_LATE = {"load": "regard.tasks"}
+"""Names that are imported when somebody asks for them, so that importing regard stays quick."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from regard.core.names import nearest
+from regard.training.weights import put_weights, read_tensors
 
 CONFIG, WEIGHTS = "config.toml", "model.safetensors"
 
@@ -25,7 +26,8 @@ def load(run: str | Path) -> Any:
     task = read_run_config(run)["task"]
     if task not in TASKS:
         raise ValueError(f"{run}: unknown task {task!r}{nearest(task, TASKS)}")
-    return TASKS[task].open(Path(run))
+    kind: Any = TASKS[task]
+    return kind.open(Path(run))
 
 
 def read_run_config(run: str | Path) -> dict[str, Any]:
@@ -45,30 +47,8 @@ def read_run_config(run: str | Path) -> dict[str, Any]:
 
 def load_weights(model: nn.Module, run: str | Path) -> nn.Module:
     """Put the weights of a run into a model that was built like its own, ready to be used."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     path = Path(run) / WEIGHTS
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{run} has no {WEIGHTS} yet: train it further, with regard train --resume"
-        )
-    try:
-        tensors = load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or cut short: {error}") from error
-    own = model.state_dict(keep_vars=True)
-    there = {id(own[name]) for name in tensors if name in own}
-    missing = [name for name, tensor in own.items() if id(tensor) not in there]
-    wrong = [
-        *missing,
-        *(name for name in tensors if name not in own),
-        *(name for name in tensors if name in own and tensors[name].shape != own[name].shape),
-    ]
-    if wrong:
-        raise ValueError(
-            f"{path} does not fit the model of its config.toml: {wrong[0]} is missing, unknown or "
-            f"of another shape; {len(wrong)} tensors are so"
-        )
-    model.load_state_dict(tensors, strict=False)  # what is tied may be stored once
+        raise FileNotFoundError(f"{run} has no {WEIGHTS} yet: regard train --resume goes on")
+    put_weights(model, read_tensors(path), source=str(path))
     return model.eval()

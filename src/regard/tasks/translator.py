@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from regard.data import Tokenizer, collate, load_tokenizer
@@ -52,7 +53,8 @@ class Translator:
         target: Tokenizer,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self.model, self.source, self.target = model.eval(), source, target
+        self.model: Any = model.eval()
+        self.source, self.target = source, target
         self.config = {} if config is None else dict(config)
 
     @classmethod
@@ -65,7 +67,7 @@ class Translator:
         return cls(load_weights(model, run), source, target, config)
 
     @overload
-    def translate(
+    def translate(  # type: ignore[overload-overlap]  # 1 is also a whole number
         self,
         texts: Sequence[Any],
         *,
@@ -129,24 +131,20 @@ class Translator:
 
     def _translation(self, source: Any, best: Hypothesis) -> Translation:
         read = [""] * len(source) if self.source is None else self.source.tokens(source)
-        map = None
-        if best.maps is not None:
-            map = alignment(best.maps, len(best.tokens), len(source))
+        map = None if best.maps is None else alignment(best, len(source))
         tokens = self.target.tokens(best.tokens)
         text = self.target.decode(best.tokens)
         return Translation(text, tokens, best.score, map, read, best.maps)
 
 
-def alignment(maps: Mapping[str, Tensor], tokens: int, source: int) -> Tensor:
-    """One map (tokens, source) of all that a model attends with: their average.
+def alignment(best: Hypothesis, source: int) -> Tensor:
+    """One map (tokens, source) of all that a model attends to the source with: their average.
 
     A recurrent model has one, which is given as it is. A model without attention has none: zeros.
     """
-    import torch
-
-    if not maps:
-        return torch.zeros(tokens, source)
-    return torch.cat([map.flatten(0, -3) for map in maps.values()]).mean(0)
+    if not best.maps:
+        return torch.zeros(len(best.tokens), source)
+    return torch.cat(list(best.maps.values())).mean(0)
 
 
 def build_model(table: Mapping[str, Any], source: Tokenizer | None, target: Tokenizer) -> nn.Module:

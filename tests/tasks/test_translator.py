@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard.data import generate, train_tokenizer
+from regard.tasks import Translate, Translation, Translator
+from regard.tasks.translator import build_model
+from regard.training import train
+from regard.training.config import read_config
+
+SMALL = {
+    "task": "translate",
+    "data": {"name": "copy", "count": 64, "valid_count": 5, "sentences": 32},
+    "model": {"kind": "luong", "embedding": 5, "hidden": 7},
+    "training": {"steps": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "copy"
+    config = read_config(SMALL)
+    train(Translate.from_config(config), config, folder)
+    return folder
+
+
+def test_a_trained_run_is_loaded_and_translates_as_its_model_did(run):
+    translator = regard.load(run)
+    assert isinstance(translator, Translator)
+    first, second = translator.translate(["abc", "hello"], return_map=True)
+    assert isinstance(first, Translation)
+    assert first.map.shape == (len(first.tokens), 3)
+    assert second.source == list("hello")
+    torch.testing.assert_close(second.map.sum(-1), torch.ones(len(second.tokens)))
+    assert regard.load(run).translate(["hello"])[0].text == second.text
+
+
+def test_the_order_of_texts_is_kept_and_empty_ones_stay_empty(run):
+    translator = regard.load(run)
+    texts = ["abcdefgh", "", "a", "abcd"]
+    together = translator.translate(texts, return_map=True)
+    assert together[1].text == ""
+    assert together[1].map.shape == (0, 0)
+    alone = [translator.translate([text])[0].text for text in texts]
+    assert [one.text for one in together] == alone
+    assert translator.translate([]) == []
+
+
+def test_the_map_is_none_unless_asked_for(run):
+    assert regard.load(run).translate(["abc"])[0].map is None
+
+
+def test_the_map_of_a_transformer_is_the_average_of_its_heads():
+    letters = train_tokenizer("characters", ["abc"])
+    table = {"kind": "transformer", "dim": 6, "heads": 3, "hidden": 5, "layers": 2}
+    translator = Translator(build_model(table, letters, letters), letters, letters)
+    (one,) = translator.translate(["cabba"], return_map=True)
+    assert one.map.shape == (len(one.tokens), 5)
+    whole = torch.stack([head for map in one.maps.values() for head in map])
+    assert len(whole) == 6
+    torch.testing.assert_close(one.map, whole.mean(0))
+
+
+def test_a_model_without_attention_has_a_map_of_zeros():
+    letters = train_tokenizer("characters", ["abc"])
+    translator = Translator(build_model({"kind": "plain"}, letters, letters), letters, letters)
+    (one,) = translator.translate(["cab"], return_map=True)
+    assert not one.map.any()
+
+
+def test_frames_are_translated():
+    target = train_tokenizer("phonemes", ["a b c"])
+    translator = Translator(build_model({"frames": 12}, None, target), None, target)
+    frames = [source for source, _ in generate("signal", count=3)]
+    found = translator.translate(frames, return_map=True)
+    assert [one.map.shape[1] for one in found] == [len(source) for source in frames]
+    with pytest.raises(ValueError, match=r"frames should be \(length, width\)"):
+        translator.translate([np.zeros(3)])
+
+
+def test_wrong_calls_are_one_sentence(run):
+    translator = regard.load(run)
+    with pytest.raises(TypeError, match="a list of texts"):
+        translator.translate("abc")
+    with pytest.raises(TypeError, match="reads texts, got int"):
+        translator.translate([3])
+    with pytest.raises(ValueError, match="n_best should be from 1 to beam=1, got 2"):
+        translator.translate(["abc"], n_best=2)
+
+
+def test_what_is_no_run_is_one_sentence(run, tmp_path):
+    with pytest.raises(FileNotFoundError, match="it is not there"):
+        regard.load(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=r"no config\.toml"):
+        regard.load(tmp_path)
+    (tmp_path / "config.toml").write_text("task = ")
+    with pytest.raises(ValueError, match="is not TOML"):
+        regard.load(tmp_path)
+    (tmp_path / "config.toml").write_text("task = 'translat'")
+    with pytest.raises(ValueError, match="did you mean 'translate'"):
+        regard.load(tmp_path)
+    (tmp_path / "config.toml").write_bytes((run / "config.toml").read_bytes())
+    with pytest.raises(FileNotFoundError, match="tokenizer"):
+        regard.load(tmp_path)
+    for file in run.glob("tokenizer*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(FileNotFoundError, match=r"no model\.safetensors yet"):
+        regard.load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:-7])
+    with pytest.raises(ValueError, match="damaged"):
+        regard.load(tmp_path)
