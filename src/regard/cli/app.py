@@ -14,6 +14,7 @@ from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
 from regard.cli.gallery import gallery
+from regard.cli.train import train
 
 app = typer.Typer(
     name="regard",
@@ -48,6 +49,7 @@ def regard(
 app.command()(demo)
 app.command()(doctor)
 app.command()(gallery)
+app.command()(train)
 app.add_typer(bench, name="bench")
 app.add_typer(data, name="data")
 

@@ -102,7 +102,7 @@ def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str]
         ValueError: naming the key, and for an unknown one the nearest known
         FileNotFoundError: if there is no such file
     """
-    values = _load(Path(source)) if isinstance(source, str | Path) else _copy(source)
+    values = load_toml(Path(source)) if isinstance(source, str | Path) else _copy(source)
     for override in overrides:
         _put(values, override)
     training = values.pop("training", {})
@@ -114,10 +114,14 @@ def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str]
 
 def write_config(config: Config, path: Path) -> None:
     """Write a configuration as TOML, with the versions of what is running it."""
-    values = config.model_dump(exclude_none=True)
-    values["versions"] = versions()
     with whole_file(path) as part:
-        part.write_text(tomli_w.dumps(values), encoding="utf-8")
+        part.write_text(dump_config(config), encoding="utf-8")
+
+
+def dump_config(config: Config) -> str:
+    """A configuration as TOML, with the versions of what is running it."""
+    values = config.model_dump(exclude_none=True)
+    return tomli_w.dumps({**values, "versions": versions()})
 
 
 def versions() -> dict[str, str]:
@@ -130,7 +134,8 @@ def versions() -> dict[str, str]:
     }
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load_toml(path: Path) -> dict[str, Any]:
+    """What is in a TOML file; an error says which file it is."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder, a configuration is a TOML file")
     if not path.exists():

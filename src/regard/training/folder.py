@@ -29,7 +29,7 @@ def open_run(run: Path, config: Config, task: Task, *, resume: bool) -> Iterator
     if resume:
         _check_same(run, config)
     else:
-        _check_free(run)
+        check_free(run)
         run.mkdir(parents=True, exist_ok=True)
     with _alone(run):
         sweep_run(run)
@@ -47,7 +47,8 @@ def read_run_config(run: Path) -> Config:
     return read_config(run / "config.toml")
 
 
-def _check_free(run: Path) -> None:
+def check_free(run: Path) -> None:
+    """Raise `FileExistsError` if there is something in a folder for a new run."""
     if run.is_dir() and any(run.iterdir()):
         what = "holds a run" if (run / "config.toml").exists() else "is a folder with other files"
         raise FileExistsError(

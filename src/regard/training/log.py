@@ -15,7 +15,7 @@ class Log:
 
     Args:
         run: the run's folder
-        state: where the run stands; its time, counts and evaluations are kept here
+        state: where the run stands; its time, sums and evaluations are kept here
         unit: what the loss counts
         last: the last step, if it is known
         show: who is told
@@ -31,24 +31,21 @@ class Log:
         show: Progress,
     ) -> None:
         self.metrics = Metrics(run, state.step)
-        self.state, self.every, self.unit, self.show = state, options.log_every, unit, show
-        show.start(state, last, unit)
-        self.before = state.seconds
+        self.state, self.options, self.unit, self.last, self.show = state, options, unit, last, show
+        self.first_step, self.seconds_before = state.step, state.seconds
         self.began = time.perf_counter()
-        self.steps_began, self.steps_count = self.began, 0  # what the speed is measured over
+        self.stretch_began, self.stretch_count = self.began, 0  # since a line or an evaluation
 
     def step(self, lr: float, loss: float, count: int, norm: float) -> None:
-        """A step was made; loss is summed over `count`."""
-        state = self.state
-        now = time.perf_counter()
-        state.seconds = self.before + now - self.began
+        """A step was made, its loss summed over `count`."""
+        state, now = self.state, self._now()
         state.loss += loss
         state.count += count
         state.total += count
-        self.steps_count += count
-        speed = self.steps_count / max(now - self.steps_began, 1e-9)
-        self.show.step(state, loss / count, speed)
-        if state.step % self.every == 0:
+        self.stretch_count += count
+        speed = self.stretch_count / max(now - self.stretch_began, 1e-9)
+        self.show.step(state, loss / count, speed, self._left(now))
+        if state.step % self.options.log_every == 0:
             self.metrics.write(
                 state.step,
                 epoch=state.epochs_begun(),
@@ -59,24 +56,37 @@ class Log:
                 **{self.unit: state.total, f"{self.unit}_per_second": round(speed, 1)},
             )
             state.loss, state.count = 0.0, 0
-            self.steps_began, self.steps_count = now, 0
+            self.stretch_began, self.stretch_count = now, 0
 
     def evaluation(self, found: Evaluation) -> None:
         """The model was evaluated."""
-        state = self.state
-        now = time.perf_counter()
-        state.seconds = self.before + now - self.began
-        state.evaluations.append(found)
+        self.stretch_began, self.stretch_count = self._now(), 0
+        self.state.evaluations.append(found)
         self.metrics.write(
-            state.step,
-            epoch=state.epochs_begun(),
-            seconds=round(state.seconds, 3),
+            self.state.step,
+            epoch=self.state.epochs_begun(),
+            seconds=round(self.state.seconds, 3),
             **{f"valid/{name}": value for name, value in found.figures.items()},
         )
-        self.show.evaluated(found, best=state.best() is found)
-        self.steps_began, self.steps_count = now, 0
+        self.show.evaluated(self.state, found)
+
+    def _now(self) -> float:
+        now = time.perf_counter()
+        self.state.seconds = self.seconds_before + now - self.began
+        return now
+
+    def _left(self, now: float) -> float | None:
+        """Seconds to the end at the pace of this part; None if only patience ends the run."""
+        ends = []
+        if self.last is not None:
+            pace = (now - self.began) / (self.state.step - self.first_step)
+            ends.append(pace * (self.last - self.state.step))
+        if self.options.minutes is not None:
+            ends.append(self.options.minutes * 60 - self.state.seconds)
+        return max(0.0, min(ends)) if ends else None
 
     def __enter__(self) -> Self:
+        self.show.start(self.state, self.last, self.unit)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,0 +1,156 @@
+"""`regard train`: from a configuration to a run directory."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.training import Config, Outcome, Progress, Task
+
+
+def train(
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="CONFIG.toml", help="What to train.", show_default=False),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Or a recipe by name, such as dates.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Such as training.lr=1e-3; again for more."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The run directory; by default runs/NAME.", show_default=False),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run from its newest checkpoint.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and how long it would take.")
+    ] = False,
+) -> None:
+    """Train a model into a run directory. Ctrl-C saves, and --resume goes on from there.
+
+    A resumed run goes by its own config.toml, of which --set can change [training].
+    """
+    from regard.training import read_run_config
+    from regard.training import train as run_training
+    from regard.training.folder import check_free
+
+    if config is not None and task is not None:
+        raise typer.BadParameter("give a configuration file or --task, not both")
+    if config is None and task is None and not (resume and out is not None):
+        raise typer.BadParameter("give a configuration file, or --task NAME such as --task dates")
+    name = task if task is not None else (config.stem if config is not None else "")
+    run = out if out is not None else Path("runs") / name
+    source: Any = _recipe(name) if config is None and not resume else config
+    if resume:
+        source = read_run_config(run).model_dump(exclude_none=True)
+        _note_changes(config, source["training"], run)
+    resolved = _read(source, settings or [])
+    if dry_run:
+        _dry_run(_task(resolved), resolved)
+        return
+    if not resume:
+        check_free(run)
+    outcome = run_training(_task(resolved), resolved, run, resume=resume, progress=_progress())
+    _report(run, outcome)
+
+
+def _recipe(name: str) -> dict[str, Any]:
+    from regard.core.names import nearest
+    from regard.tasks import RECIPES
+
+    if name not in RECIPES:
+        raise typer.BadParameter(f"unknown task {name!r}{nearest(name, RECIPES)}")
+    return RECIPES[name]
+
+
+def _read(source: Any, settings: list[str]) -> "Config":
+    from regard.training import read_config
+
+    try:
+        return read_config(source, settings)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _note_changes(config: Path | None, training: dict[str, Any], run: Path) -> None:
+    """A configuration that was edited since: its run does not look at it again."""
+    from regard.training.config import load_toml
+
+    if config is None:
+        return
+    for key, value in load_toml(config).get("training", {}).items():
+        if training.get(key) != (tuple(value) if isinstance(value, list) else value):
+            print(
+                f"note: {run} goes on with its own training.{key} = {training.get(key)}; to take "
+                f"that of {config}, add --set training.{key}={value}",
+                file=sys.stderr,
+            )
+
+
+def _task(config: "Config") -> "Task":
+    from regard.core.names import nearest
+    from regard.tasks import TASKS
+
+    if config.task not in TASKS:
+        raise typer.BadParameter(f"unknown task = {config.task!r}{nearest(config.task, TASKS)}")
+    return TASKS[config.task].from_config(config)
+
+
+def _progress() -> "Progress":
+    from regard.training.progress import Lines
+
+    if not sys.stderr.isatty():
+        return Lines(sys.stderr)
+    from rich.console import Console
+
+    from regard.training.bar import Bar
+
+    return Bar(Console(stderr=True, highlight=False))
+
+
+def _report(run: Path, outcome: "Outcome") -> None:
+    from regard.training.progress import duration
+
+    figures = ", ".join(f"{name} {value:.4f}" for name, value in outcome.figures.items())
+    if outcome.reason == "interrupted":
+        print(
+            f"stopped after step {outcome.step:,}, which is saved; to go on: "
+            f"regard train --resume --out {run}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(1)
+    print(
+        f"{run}: {figures}; finished by training.{outcome.reason} after {outcome.step:,} steps and "
+        f"{duration(outcome.seconds)}"
+    )
+
+
+def _dry_run(task: "Task", config: "Config") -> None:
+    import torch
+
+    from regard.models.summary import summary
+    from regard.training.config import dump_config
+    from regard.training.estimate import estimate
+    from regard.training.progress import duration
+
+    torch.manual_seed(config.seed)
+    model = task.build()
+    print(dump_config(config))
+    print(summary(model), "\n")
+    print(task.describe(), "\n")
+    found = estimate(task, config, model)
+    steps = f"{found.steps:,} steps" if found.steps is not None else "an open number of steps"
+    whole = f"about {duration(found.seconds)}" if found.seconds is not None else "unknown, for"
+    print(
+        f"time: {whole} for {steps} of {found.step_seconds:.3f} s "
+        f"({found.per_second:,.0f} {task.unit}/s), evaluation not counted"
+    )

@@ -1,0 +1,57 @@
+"""How long a run would take: a few real steps, timed, of a model that is then forgotten."""
+
+import time
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from regard.training.config import Config
+from regard.training.ending import last_step
+from regard.training.optimizer import adamw, settle_gradient
+from regard.training.task import Task
+
+ENOUGH = 10.0  # seconds of timing
+
+
+class Estimate(NamedTuple):
+    """What the steps of a run cost; evaluations are not counted."""
+
+    step_seconds: float
+    per_second: float  # of the task's unit
+    steps: int | None  # of the whole run; None if only time or patience ends it
+    seconds: float | None  # of the whole run; None if only patience ends it
+
+
+def estimate(task: Task, config: Config, model: nn.Module, *, batches: int = 8) -> Estimate:
+    """Time steps on batches from all over the first epoch; the model is changed, nothing else.
+
+    Args:
+        batches: at most so many, and no more after a few seconds
+    """
+    options = config.training
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    optimizer = adamw(model, options)
+    model.train()
+    size = task.steps(0)
+    if size < 1:
+        raise ValueError("the first epoch has no batches: is there any training data?")
+    times, count = [], 0
+    for number in [0, *(size * part // batches for part in range(batches))]:
+        began = time.perf_counter()
+        loss = task.loss(model, task.batch(0, number))
+        loss.total.backward()
+        settle_gradient(model.parameters(), loss.count, options.clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        times.append(time.perf_counter() - began)
+        count += loss.count if len(times) > 1 else 0
+        if len(times) > 1 and sum(times) > ENOUGH:
+            break
+    spent = sum(times[1:])  # the first one warms up
+    each = spent / len(times[1:]) * options.accumulate
+    last = last_step(task, options)
+    ends = [each * last] if last is not None else []
+    ends += [options.minutes * 60] if options.minutes is not None else []
+    return Estimate(each, count / spent, last, min(ends, default=None))
