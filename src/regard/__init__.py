@@ -57,6 +57,7 @@ __all__ = [
     "attend_features",
     "attend_linear",
     "attention_weight",
+    "capture",
     "causal",
     "explain",
     "from_torch_mha",
@@ -68,7 +69,7 @@ __all__ = [
     "window",
 ]
 
-_LATE = {"load": "regard.tasks"}
+_LATE = {"capture": "regard.trace", "load": "regard.tasks"}
 """Names that are imported when somebody asks for them, so that importing regard stays quick."""
 
 

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
+from regard.attention import watch
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
 from regard.core.mask import Grid, Mask, as_mask
@@ -121,14 +122,22 @@ def attend(
     settle()
     plain = mask is None and bias is None and not dropout and not return_map and path == "auto"
     tensors = all(isinstance(t, Tensor) for t in (query, key, value))  # else there is an error
+    told = watch.watchers() if watch.watching else ()
+    plain = plain and not (told and watch.edited(told))
     if plain and tensors and score == "scaled_dot" and normalize == "softmax":
         output = fused.direct(query, key, value)
         if output is not None:
+            if told:
+                request = _request(query, key, value, score, mask, bias, normalize, dropout)
+                watch.attended(told, request, output, "fused", map_of)
             return output
-    request = _request(query, key, value, score, mask, bias, normalize, dropout).seeded()
+    request = _request(query, key, value, score, mask, bias, normalize, dropout)
+    request = watch.asked(told, request).seeded() if told else request.seeded()
     name, _ = choose(request, path)
     output = PATHS[name](request)
-    return Attended(output, _map(request)) if return_map else output
+    if told:
+        watch.attended(told, request, output, name, map_of)
+    return Attended(output, map_of(request)) if return_map else output
 
 
 def explain(
@@ -202,7 +211,7 @@ def _request(
     )
 
 
-def _map(request: Request) -> AttentionMap:
+def map_of(request: Request) -> AttentionMap:
     """The lazy map of a request: with the noise, mask and parameters that made the output."""
     held = with_kernel(freeze(request.cleaned()))
     watched = [(name, t, t._version) for name, t in request.tensors() if _is_counted(t)]

@@ -1,8 +1,11 @@
 """Multi-dimensional attention: a score for every feature, not for every pair."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
+from regard.attention import watch
 from regard.attention.attend import Attended
 from regard.core.blocks import by_rows, transformed
 from regard.core.map import AttentionMap
@@ -62,8 +65,14 @@ def attend_features(
         bias=None,
         normalize=softmax,
         dropout=0.0,
-    ).cleaned()
+    )
+    told = watch.watchers() if watch.watching else ()
+    request = watch.asked(told, request).cleaned() if told else request.cleaned()
     output = _by_kernel(request, scale) if _whole_intervals(request) else _by_rows(request, scale)
+    if told:
+        shape = (*request.leading, request.value.shape[-1], request.queries, request.keys)
+        map = partial(_map, scale=scale)
+        watch.tell(told, watch.Report(value, output, shape, "features", request, map, _combined))
     if not return_map:
         return output
     return Attended(output, _map(request, scale))
@@ -93,11 +102,17 @@ def _by_rows(request: Request, scale: float) -> Tensor:
 
     def rows(query: Tensor, where: slice) -> Tensor:
         weights = _weights(request, scale, query, where)  # (..., D, rows, N)
-        value = request.value.to(weights.dtype).transpose(-1, -2).unsqueeze(-1)  # (..., D, N, 1)
-        return (weights @ value).squeeze(-1).transpose(-1, -2).to(request.value.dtype)
+        return _combined(request, weights, where).to(request.value.dtype)
 
     elements = request.leading.numel() * request.keys * request.value.shape[-1]
     return by_rows(rows, request.query, elements=elements)
+
+
+def _combined(request: Request | None, weights: Tensor, _: slice) -> Tensor:
+    """Weights (..., D, rows, N) times values, feature by feature, (..., rows, D)."""
+    assert request is not None
+    value = request.value.to(weights.dtype).transpose(-1, -2).unsqueeze(-1)  # (..., D, N, 1)
+    return (weights @ value).squeeze(-1).transpose(-1, -2)
 
 
 def _scores(request: Request, scale: float, query: Tensor) -> Tensor:

@@ -2,12 +2,13 @@
 
 from torch import Tensor
 
+from regard.attention import watch
 from regard.attention.attend import Attended
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.normalize import softmax
 from regard.core.process import settle
-from regard.core.request import make_request
+from regard.core.request import Request, make_request
 from regard.core.score import dot
 from regard.paths.linear import linear, linear_rows
 
@@ -51,6 +52,8 @@ def attend_linear(
     request = make_request(
         query, key, value, score=dot, mask=mask, bias=None, normalize=softmax, dropout=0.0
     )
+    told = watch.watchers() if watch.watching else ()
+    request = watch.asked(told, request) if told else request
     seen = None
     if request.mask is not None:
         if not request.mask.ignores_queries():
@@ -60,11 +63,13 @@ def attend_linear(
             )
         seen = request.mask.block(slice(0, 1), slice(0, request.keys), request.grid)[..., 0, :]
     output = linear(query, key, value, seen=seen, causal=causal)
-    if not return_map:
-        return output
 
-    def rows(which: slice) -> Tensor:
-        return linear_rows(query, key, which, seen=seen, causal=causal)
+    def map(request: Request) -> AttentionMap:
+        def rows(which: slice) -> Tensor:
+            return linear_rows(request.query, request.key, which, seen=seen, causal=causal)
 
-    shape = (*request.leading, request.queries, request.keys)
-    return Attended(output, AttentionMap(rows, None, shape))
+        return AttentionMap(rows, None, (*request.leading, request.queries, request.keys))
+
+    if told:
+        watch.attended(told, request, output, "linear", map)
+    return Attended(output, map(request)) if return_map else output

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.core.blocks import BLOCK_ELEMENTS, by_rows, transformed
+from regard.core.map import AttentionMap
 from regard.core.score import Score
 
 CACHED_ELEMENTS = 2**19
@@ -137,6 +138,31 @@ def edge_sum(weights: Tensor, value: Tensor, target: Tensor, source: Tensor, nod
     result = _EdgeSum.apply(weights, value, target, source, nodes)
     assert isinstance(result, Tensor)
     return result
+
+
+def edge_map(weights: Tensor, target: Tensor, source: Tensor, nodes: int) -> AttentionMap:
+    """The weights of edges as a lazy map of all pairs of nodes, zero where there is no edge.
+
+    >>> edge_map(torch.tensor([[0.25], [0.75]]), torch.tensor([1, 1]), torch.tensor([0, 1]), 2)[0]
+    tensor([[0.0000, 0.0000],
+            [0.2500, 0.7500]])
+
+    Args:
+        weights: (E, heads)
+        target: (E,)
+        source: (E,)
+
+    Returns: (heads, nodes, nodes); an edge that is listed twice counts twice
+    """
+    heads = weights.shape[1]
+
+    def rows(some: slice) -> Tensor:
+        (inside,) = torch.nonzero((target >= some.start) & (target < some.stop), as_tuple=True)
+        found = weights.new_zeros(some.stop - some.start, nodes, heads)
+        place = (target[inside] - some.start, source[inside])
+        return found.index_put(place, weights[inside], accumulate=True).movedim(-1, 0)
+
+    return AttentionMap(rows, None, (heads, nodes, nodes))
 
 
 class _EdgeSum(torch.autograd.Function):

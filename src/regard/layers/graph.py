@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.attention import Attended, attend
+from regard.attention import Attended, attend, watch
 from regard.core.blocks import by_rows
 from regard.core.mask import Mask
 from regard.core.score import Score
-from regard.layers.edges import check_edges, edge_scores, edge_softmax, edge_sum
+from regard.layers.edges import check_edges, edge_map, edge_scores, edge_softmax, edge_sum
 
 
 class AttendedEdges(NamedTuple):
@@ -200,8 +200,28 @@ class GraphAttention(nn.Module):
         weights = edge_softmax(scores, target, len(nodes))  # (E, heads)
         kept = F.dropout(weights, dropout, training=True)
         context = edge_sum(kept, value.to(weights.dtype), target, source, len(nodes))
+        if watch.watching:
+            self._tell(weights, value, context, target, source)
         output = self._combined(context.to(value.dtype))
         return AttendedEdges(output, weights.to(value.dtype)) if return_map else output
+
+    def _tell(
+        self, weights: Tensor, value: Tensor, context: Tensor, target: Tensor, source: Tensor
+    ) -> None:
+        """Whoever watches sees the edges as a map, (heads, N, N)."""
+        nodes, by_heads = len(value), value.transpose(0, 1)  # (heads, N, dim)
+        report = watch.Report(
+            by_heads,
+            context.transpose(0, 1),
+            (self.heads, nodes, nodes),
+            "edges",
+            None,
+            lambda _: edge_map(weights, target, source, nodes),
+            None
+            if self.training and self.dropout
+            else lambda _, rows, __: rows @ by_heads.to(rows.dtype),
+        )
+        watch.tell(watch.watchers(), report)
 
     def _combined(self, context: Tensor) -> Tensor:
         """(N, heads, out_dim) to the output."""

@@ -20,10 +20,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Attended, attend
+from regard.attention import Attended, attend, watch
 from regard.core import noise
 from regard.core.blocks import by_rows
 from regard.core.lower import lower
+from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.names import find_score
 from regard.core.normalize import hard as straight_through
@@ -180,9 +181,12 @@ class HardAttention(nn.Module):
         )
         blind = index < 0
         taken = index.clamp(min=0).expand(*index.shape[:-1], width)
-        output = request.value.expand(*leading, N, width).gather(-2, taken)
+        output = request.value.expand(*leading, N, width).gather(-2, taken).masked_fill(blind, 0.0)
+        if watch.watching:
+            map = partial(_chosen_map, index)
+            watch.attended(watch.watchers(), request, output, "choice", map)
         log_probability, entropy = likely.unbind(-1)
-        return Choice(output.masked_fill(blind, 0.0), index.squeeze(-1), log_probability, entropy)
+        return Choice(output, index.squeeze(-1), log_probability, entropy)
 
     def _check(self, query: Tensor, key: Tensor) -> None:
         for name, x, width in (("query", query, self.dim), ("key", key, self.key_dim)):
@@ -207,6 +211,16 @@ def _best(request: Request, seed: Tensor | None, query: Tensor, rows: slice) -> 
         return scores.argmax(-1, keepdim=True)
     index = scores.masked_fill(~mask, -math.inf).argmax(-1, keepdim=True)
     return index.masked_fill(~mask.any(-1, keepdim=True), -1)
+
+
+def _chosen_map(index: Tensor, request: Request) -> AttentionMap:
+    """One at each chosen key (..., M, 1), zeros elsewhere and where nothing was chosen."""
+
+    def rows(some: slice) -> Tensor:
+        key = torch.arange(request.keys, device=index.device)
+        return (index[..., some, :] == key).to(request.value.dtype)
+
+    return AttentionMap(rows, None, (*request.leading, request.queries, request.keys))
 
 
 def _likelihood(request: Request, query: Tensor, index: Tensor, rows: slice) -> Tensor:

@@ -4,12 +4,14 @@ Time and memory are those of the window, not of the sequence, for any score, wit
 backward.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Attended, attend, explain
+from regard.attention import Attended, attend, explain, watch
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, window
@@ -136,10 +138,10 @@ class LocalAttention(nn.Module):
         if self.center is None:
             position = torch.arange(offset, offset + request.queries, device=query.device)
             center = position.unsqueeze(-1)
-            output = self._along(request, offset)
+            output = self._whole(request, center, lambda asked: self._along(asked, offset))
         else:
             center = self._predicted(request)
-            output = self._around(request, center)
+            output = self._whole(request, center, lambda asked: self._around(asked, center))
         return Attended(output, self._map(request, center)) if return_map else output
 
     # -------------------------------------------------------------- decoding
@@ -199,7 +201,7 @@ class LocalAttention(nn.Module):
             center = torch.full(shape, position, device=x.device)
         else:
             center = self._predicted(request)
-        output = self._around(request, center)
+        output = self._whole(request, center, lambda asked: self._around(asked, center))
         map = self._map(request, center) if return_map else None
         if isinstance(state, SharedMemory):
             output = state.ungrouped(output)
@@ -208,6 +210,13 @@ class LocalAttention(nn.Module):
         return (output if map is None else Attended(output, map)), state
 
     # -------------------------------------------------------------- parts
+
+    def _whole(
+        self, request: Request, center: Tensor, compute: Callable[[Request], Tensor]
+    ) -> Tensor:
+        """Compute in chunks what is one call of attention to whoever watches."""
+        map = partial(self._map, center=center)
+        return watch.whole(compute, request, path="local", map=map, drops=self._drop() > 0)
 
     def _along(self, request: Request, offset: int) -> Tensor:
         """Attend around each query's own position.

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.attention import watch
+from regard.core.map import AttentionMap
 from regard.core.weighted_sum import weighted_sum
 from regard.layers.addressing import content, erase_and_add, interpolate, sharpen, shift
 
@@ -111,7 +113,10 @@ class MemoryAttention(nn.Module):
         read = self.read_heads(controller).unflatten(-1, (self.reads, -1))
         read_weights = self._address(read, memory, state.read_weights)
         state = MemoryState(memory, read_weights, write_weights)
-        return state.read(), state
+        output = state.read()
+        if watch.watching:
+            _tell(state, output)
+        return output, state
 
     def _address(self, head: Tensor, memory: Tensor, previous: Tensor) -> Tensor:
         """The new weights of heads (batch, heads, address), (batch, heads, slots)."""
@@ -144,3 +149,19 @@ class MemoryAttention(nn.Module):
             f"{self.controller_dim}, slots={self.slots}, width={self.width}, "
             f"reads={self.reads}, writes={self.writes}, shift={self.shift}"
         )
+
+
+def _tell(state: MemoryState, read: Tensor) -> None:
+    """Whoever watches sees where the heads wrote and read, as maps (batch, heads, 1, slots)."""
+    value = state.memory.unsqueeze(1)  # (batch, 1, slots, width)
+
+    def looked(weights: Tensor, output: Tensor | None, part: str) -> watch.Report:
+        row = weights.unsqueeze(-2)
+        map = AttentionMap(lambda rows: row[..., rows, :], None, row.shape)
+        combine = None if output is None else lambda _, weights, __: weights @ value
+        return watch.Report(value, output, row.shape, "memory", None, lambda _: map, combine, part)
+
+    told = watch.watchers()
+    watch.tell(told, looked(state.write_weights, None, "write"))
+    heads = read.unflatten(-1, (state.read_weights.shape[1], 1, -1))  # (batch, reads, 1, width)
+    watch.tell(told, looked(state.read_weights, heads, "read"))

@@ -1,6 +1,7 @@
 """What a model attended to, recorded while it ran."""
 
 from regard.trace.call import Call, Inputs
+from regard.trace.capture import capture
 from regard.trace.trace import Trace
 
-__all__ = ["Call", "Inputs", "Trace"]
+__all__ = ["Call", "Inputs", "Trace", "capture"]

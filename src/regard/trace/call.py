@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
+from regard.trace.record import Recorded
 
 
 class Inputs(NamedTuple):
@@ -38,7 +39,8 @@ class Call:
         queries: the token list that the rows belong to, "target" or "source"
         keys: the token list that the columns belong to
         provenance: path, reason, dtype, score, normalizer, error, ...
-        inputs: what the map was made of, of the same example or batch; None if not kept
+        made_of: gives what the map was made of, of the same example or batch; None if not kept
+        checked: gives max |weights · values − output|, None where that cannot be known
     """
 
     name: str
@@ -46,7 +48,8 @@ class Call:
     queries: str = "target"
     keys: str = "source"
     provenance: dict[str, Any] = field(default_factory=dict)
-    inputs: Inputs | None = None
+    made_of: Callable[[], Inputs] | None = None
+    checked: Callable[[], float | None] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.map, Tensor):
@@ -56,6 +59,20 @@ class Call:
                 f"the map of {self.name!r} should be (heads, M, N) or (batch, heads, M, N), got "
                 f"{tuple(self.map.shape)}"
             )
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What the map was made of; None if that was not kept."""
+        return None if self.made_of is None else self.made_of()
+
+    def verify(self) -> float | None:
+        """How far weights · values are from the output that the model really used, at most.
+
+        The provenance remembers it as "error"; None if dropout came between, or nothing is known.
+        """
+        if self.checked is not None and "error" not in self.provenance:
+            self.provenance["error"] = self.checked()
+        return self.provenance.get("error")
 
     @property
     def heads(self) -> int:
@@ -80,8 +97,12 @@ class Call:
             raise ValueError(f"{self.name!r} is of one example already")
         if not -self.batch <= example < self.batch:
             raise IndexError(f"example {example} of a batch of {self.batch}")
-        map = cut(self.map, (example,), slice(rows), slice(columns))
-        return replace(self, map=map, inputs=_of(self.inputs, self.batch, example))
+        own = self.map.example(example % self.batch) if isinstance(self.map, Recorded) else None
+        whole, place = (self.map, (example,)) if own is None else (own, ())
+        map = cut(whole, place, slice(rows), slice(columns))
+        made_of, batch = self.made_of, self.batch
+        one = None if made_of is None else lambda: _of(made_of(), batch, example)
+        return replace(self, map=map, made_of=one)
 
     def select(self, heads: Sequence[int] | None = None, rows: slice | None = None) -> "Call":
         """Some heads and rows of the map; the provenance remembers which."""
@@ -98,7 +119,7 @@ class Call:
             before = about.get("rows", list(range(self.shape[-2])))
             about["rows"] = [before[row] for row in kept]
             map = cut(map, (), rows, slice(None))
-        return replace(self, map=map, provenance=about, inputs=None)
+        return replace(self, map=map, provenance=about, made_of=None)
 
     def __repr__(self) -> str:
         return f"Call({self.name!r}, {self.queries} × {self.keys}, {tuple(self.shape)})"
@@ -142,10 +163,8 @@ def _heads(map: AttentionMap, heads: list[int]) -> AttentionMap:
     return AttentionMap(weights, None if map._scores is None else scores, shape)
 
 
-def _of(inputs: Inputs | None, batch: int, example: int) -> Inputs | None:
+def _of(inputs: Inputs, batch: int, example: int) -> Inputs:
     """The inputs of one example; what all examples share stays as it is."""
-    if inputs is None:
-        return None
 
     def own(tensor: Tensor) -> Tensor:
         return tensor[example] if tensor.dim() > 3 and len(tensor) == batch else tensor

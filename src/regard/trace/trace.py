@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.core.map import AttentionMap
 from regard.core.names import nearest
 from regard.trace.call import Call, held
+from regard.trace.stitch import stitched
 
 
 @dataclass(eq=False)
@@ -139,6 +140,10 @@ class Trace:
             if not calls:
                 raise KeyError(f"no call is named like {patterns}; there are {self.names}")
         return replace(self, calls=[call.select(heads, rows) for call in calls])
+
+    def stitched(self) -> "Trace":
+        """The trace with one map for each module, of all its calls: the steps of a decoder."""
+        return replace(self, calls=stitched(self.calls))
 
     def check(self, call: Call) -> None:
         """Raise unless the labels of one example are as many as the map has rows and columns."""

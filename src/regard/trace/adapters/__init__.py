@@ -1,0 +1,1 @@
+"""Attention of other people's models, seen or run by ours."""

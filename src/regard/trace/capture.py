@@ -1,0 +1,187 @@
+"""Record what a model attends to, without changing anything about it."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.watch import Report, watch
+from regard.core.blocks import transformed
+from regard.core.normalize import NORMALIZERS
+from regard.core.request import Request
+from regard.core.score import SCORES
+from regard.layers.graph import GraphAttention
+from regard.models.aligner import GlobalAligner, LocalAligner
+from regard.trace.adapters import torch_calls
+from regard.trace.call import Call, Inputs
+from regard.trace.record import Freezer, Record, Recorded
+from regard.trace.running import Modules
+from regard.trace.side import sides
+from regard.trace.trace import Trace
+
+
+@contextmanager
+def capture(model: Any = None) -> Iterator[Trace]:
+    """Record every attention call inside a model, by the name of its module.
+
+    What is kept are references to queries, keys, values, score, mask and seed: no map is computed
+    until somebody looks, and the result of the model is the same to the last bit. It sees the calls
+    of its own thread, of this library and of torch: `nn.MultiheadAttention`, `nn.Transformer`,
+    `F.scaled_dot_product_attention`. A compiled graph is not seen.
+
+    >>> import regard
+    >>> from regard.layers import MultiHeadAttention
+    >>> model = nn.Sequential(MultiHeadAttention(6, heads=2))
+    >>> with regard.capture(model) as trace:
+    ...     _ = model(torch.randn(3, 5, 6))
+    >>> trace
+    Trace of 1 attention calls
+      0  source × source  (3, 2, 5, 5)
+    >>> trace["0"].map[0, 1, 4].shape, trace["0"].verify() < 1e-6
+    (torch.Size([5]), True)
+
+    Args:
+        model: whose calls to record; what holds one as `.model`, such as a loaded run; or None for
+            every call there is, by the class of the module that makes it
+
+    Yields: a trace that grows as calls happen
+    """
+    if model is not None and not isinstance(model, nn.Module):
+        held = getattr(model, "model", None)
+        if not isinstance(held, nn.Module):
+            raise TypeError(
+                f"capture takes a torch module, or what has one as .model, got "
+                f"{type(model).__name__}"
+            )
+        model = held
+    recorder = Recorder(model)
+    with torch_calls.reported(), watch(recorder):
+        yield recorder.trace
+
+
+class Recorder:
+    """A watcher that writes what it hears into a trace."""
+
+    edits = False
+
+    def __init__(self, model: nn.Module | None) -> None:
+        self.modules = Modules(model)
+        self.freeze = Freezer()
+        self.counts: dict[str, int] = {}
+        self.seen: dict[str, tuple[str, str]] = {}
+        about = {} if model is None else {"model": type(model).__name__}
+        self.trace = Trace(about={**about, "version": sys.modules["regard"].__version__})
+
+    def asked(self, request: Request) -> Request:
+        return request
+
+    def attended(self, report: Report) -> None:
+        """Keep a call, unless it is repeated for a gradient or belongs to a transform."""
+        if torch._C._current_graph_task_id() != -1 or transformed():
+            return
+        found = self.modules.running(depth=2)
+        if found is None:
+            return
+        name, module = found
+        name = f"{name}.{report.part}" if report.part else name
+        count = self.counts[name] = self.counts.get(name, 0) + 1
+        if name not in self.seen:
+            self.seen[name] = self._sides(name, module)
+        queries, keys = self.seen[name]
+        request = report.request
+        request = self._kept(request) if isinstance(request, Request) else request
+        record = Record(report, request)
+        arrange, shape = _arranged(report.shape, isinstance(module, GraphAttention))
+        self.trace.calls.append(
+            Call(
+                name if count == 1 else f"{name}#{count}",
+                Recorded(record, arrange, shape),
+                queries,
+                keys,
+                _provenance(report),
+                None if request is None else lambda: _inputs(record),
+                lambda: record.error,
+            )
+        )
+
+    def _kept(self, request: Request) -> Request:
+        """The request apart from the graph of gradients, with the parameters of now."""
+        return replace(
+            request,
+            query=_own(request.query),
+            key=_own(request.key),
+            value=_own(request.value),
+            bias=None if request.bias is None else _own(request.bias),
+            score=self.freeze(request.score),
+        )
+
+    def _sides(self, name: str, module: nn.Module | None) -> tuple[str, str]:
+        holders = [self.modules.get(name.rpartition(".")[0]), module]
+        aligns = any(isinstance(each, GlobalAligner | LocalAligner) for each in holders)
+        return sides(name, self.modules.names, aligns=aligns)
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """The tensor without its gradient; a parameter is copied, as an optimizer will change it."""
+    tensor, learned = tensor.detach(), isinstance(tensor, nn.Parameter)
+    return tensor.clone() if learned else tensor
+
+
+def _arranged(
+    shape: tuple[int, ...], no_batch: bool
+) -> tuple[Callable[[Tensor], Tensor], tuple[int, ...]]:
+    """How to bring a map (..., M, N) to (batch, heads, M, N), and that shape.
+
+    One leading dimension is the batch, unless there is none; of three, the last two are groups of
+    heads that share keys.
+    """
+    *leading, M, N = shape
+    if no_batch:
+        leading = [1, *leading]
+    if len(leading) == 1:
+        leading = [*leading, 1]
+    batch, *heads = leading or [1, 1]
+    new = (batch, int(torch.Size(heads).numel()))
+
+    def arrange(block: Tensor) -> Tensor:
+        return block.reshape(*new, *block.shape[-2:])
+
+    return arrange, (*new, M, N)
+
+
+def _inputs(record: Record) -> Inputs:
+    request = record.request
+    assert request is not None
+    return Inputs(
+        request.query,
+        request.key,
+        request.value,
+        request.score,
+        request.mask,
+        request.bias,
+        request.normalize,
+    )
+
+
+def _provenance(report: Report) -> dict[str, Any]:
+    found: dict[str, Any] = {"path": report.path, "dtype": str(report.value.dtype)[6:]}
+    request = report.request
+    if isinstance(request, Request):
+        found["score"] = _named(request.score, SCORES)
+        found["normalizer"] = _named(request.normalize, NORMALIZERS)
+        found["mask"] = None if request.mask is None else repr(request.mask)
+        if request.dropout:
+            found["dropout"] = request.dropout
+    return found
+
+
+def _named(thing: Any, known: dict[str, Any]) -> str:
+    """What a score or a normalizer is called."""
+    for name, each in known.items():
+        if each is thing:
+            return name
+    return getattr(thing, "__name__", type(thing).__name__)
