@@ -1,0 +1,172 @@
+"""Traces as the data of a page: labels, maps, thumbnails, diagnostics, numbers."""
+
+from collections.abc import Mapping, Sequence
+from math import ceil, log10
+from typing import Any
+
+import numpy as np
+
+from regard.trace import Call, Trace
+from regard.visual.page.encode import Chunks, linear, rooted
+from regard.visual.page.numbers import numbers
+from regard.visual.page.scan import Scan, scan
+
+EXACT = 2**17  # weights of a page that are kept in 16 bits
+DENSE = 40_000_000  # weights of a page that are kept at all; above that, the largest of each row
+LONGEST_DENSE = 2048  # rows or columns of a map that is kept whole
+KEPT = 1_200_000  # largest weights of a page whose maps are too long
+POOLED = 1_000_000  # pooled weights of such a page
+THUMB = 40
+
+
+def payload(traces: Mapping[str, Trace], *, language: str, chunks: Chunks) -> dict[str, Any]:
+    """Everything a page shows, as JSON; large arrays go to chunks.
+
+    Args:
+        traces: traces of one example each, by what to call them, such as the checkpoint
+        language: of the interface, "en" or "ko"
+        chunks: where packed numbers go
+
+    Raises:
+        ValueError: no trace or no call, a batch, labels that do not fit, or weights that are none
+    """
+    ready = {label: _one_example(trace) for label, trace in traces.items()}
+    if not ready:
+        raise ValueError("a page needs a trace, got none")
+    calls = [call for trace in ready.values() for call in trace.calls]
+    if not calls:
+        raise ValueError("a page needs a trace with at least one attention call, got none")
+    labels = _Labels()
+    sizes = [call.shape.numel() for call in calls]
+    longest = max(max(call.shape[-2:]) for call in calls)
+    is_dense = sum(sizes) <= DENSE and longest <= LONGEST_DENSE
+    rows = sum(call.shape[:-1].numel() for call in calls)
+    limits = _Limits(
+        bits=16 if sum(sizes) <= EXACT else 8,
+        top=0 if is_dense else max(4, KEPT // max(rows, 1)),
+        pool=THUMB
+        if is_dense
+        else int(np.clip((POOLED / sum(call.heads for call in calls)) ** 0.5, 64, 1024)),
+    )
+    shown = [
+        {
+            "label": label,
+            "calls": [_call(trace, call, limits, labels, chunks) for call in trace.calls],
+            "outputs": trace.about.get("outputs"),
+        }
+        for label, trace in ready.items()
+    ]
+    last = next(reversed(ready.values()))
+    return {
+        "language": language,
+        "title": str(last.about.get("text", "")),
+        "labels": labels.lists,
+        "traces": shown,
+        **_first_look(last),
+    }
+
+
+class _Limits:
+    def __init__(self, *, bits: int, top: int, pool: int) -> None:
+        self.bits, self.top, self.pool = bits, top, pool
+
+
+class _Labels:
+    """Lists of tokens, each kept once."""
+
+    def __init__(self) -> None:
+        self.lists: list[list[str]] = []
+
+    def index(self, tokens: Sequence[str]) -> int:
+        wanted = [str(token) for token in tokens]
+        if wanted not in self.lists:
+            self.lists.append(wanted)
+        return self.lists.index(wanted)
+
+
+def _one_example(trace: Trace) -> Trace:
+    batches = {call.batch for call in trace.calls}
+    if batches == {1}:
+        trace = trace.of(0)
+    elif batches - {None}:
+        raise ValueError(
+            "a page shows one example, but this trace is of a batch; choose one with trace.of(0)"
+        )
+    for call in trace.calls:
+        if 0 in call.shape:
+            raise ValueError(f"{call.name!r} has shape {tuple(call.shape)}: nothing to show")
+        trace.check(call)
+    return trace
+
+
+def _call(
+    trace: Trace, call: Call, limits: _Limits, labels: _Labels, chunks: Chunks
+) -> dict[str, Any]:
+    found = scan(call, top=limits.top, pool=limits.pool, thumb=THUMB)
+    queries, keys = trace.labels(call)
+    about = {
+        "name": call.name,
+        "queries": call.queries,
+        "keys": call.keys,
+        "queryLabels": labels.index(queries),
+        "keyLabels": labels.index(keys),
+        "heads": call.heads,
+        "rows": call.shape[-2],
+        "columns": call.shape[-1],
+        "headNumbers": call.provenance.get("heads"),
+        "provenance": {name: _text(value) for name, value in call.provenance.items()},
+        "diagnostics": _diagnostics(found),
+        "thumbSize": list(found.thumbs.shape[1:]),
+        "thumbs": chunks.add(cells=np.rint(255 * np.sqrt(found.thumbs.clip(0, 1))).astype("u1")),
+        "numbers": None if limits.top else numbers(call, chunks),
+    }
+    return about | (_long(found, chunks) if limits.top else _whole(found, limits.bits, chunks))
+
+
+def _whole(found: Scan, bits: int, chunks: Chunks) -> dict[str, Any]:
+    """Every weight, a chunk per head, so that a page unpacks only what is looked at."""
+    pack = linear if bits == 16 else rooted
+    maps = []
+    for head in range(len(found.entropy)):
+        scale, cells = pack(np.concatenate([block[head] for block in found.dense]).clip(min=0))
+        maps.append(chunks.add(scale=scale, cells=cells))
+    return {"kind": "dense", "bits": bits, "maps": maps}
+
+
+def _long(found: Scan, chunks: Chunks) -> dict[str, Any]:
+    """The largest weights of each row, and the largest of each tile."""
+    maps = []
+    small = found.keys.size == 0 or found.keys.max() < 2**16
+    for keys, weights, pooled in zip(found.keys, found.weights, found.pooled, strict=True):
+        scale, cells = linear(weights)
+        pool_scale, pool_cells = rooted(pooled)
+        maps.append(
+            chunks.add(
+                scale=scale,
+                poolScale=pool_scale,
+                keys=keys.astype(np.uint16 if small else np.uint32),
+                weights=cells,
+                pooled=pool_cells,
+            )
+        )
+    k, (height, width) = found.keys.shape[-1], found.pooled.shape[1:]
+    return {"kind": "sparse", "k": k, "pool": [height, width], "maps": maps}
+
+
+def _diagnostics(found: Scan) -> list[dict[str, float]]:
+    names = ("entropy", "sink", "diagonal", "previous", "next")
+    columns = [[round(float(value), 4) for value in getattr(found, name)] for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _first_look(trace: Trace) -> dict[str, Any]:
+    """Begin where two texts meet, if they do, since an alignment says most."""
+    crossing = [i for i, call in enumerate(trace.calls) if call.queries != call.keys]
+    return {"call": crossing[-1] if crossing else 0}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float) and value:
+        digits = max(0, 3 - ceil(log10(abs(value))))
+        return f"{value:.{digits}f}" if digits < 6 else f"{value:.1e}"
+    return str(value)

@@ -1,0 +1,136 @@
+"""One pass over the rows of a lazy map: everything that a page keeps of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from regard.core.map import AttentionMap
+from regard.trace import Call
+
+BLOCK = 4_000_000  # weights at a time
+TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 5e-2}  # of a row's sum; else 1e-3
+
+
+@dataclass
+class Scan:
+    """What is kept of a map (heads, M, N)."""
+
+    dense: list[np.ndarray]  # blocks (heads, rows, N) of weights; empty for a long map
+    keys: np.ndarray  # (heads, M, k) of the largest weights, these first
+    weights: np.ndarray  # (heads, M, k)
+    pooled: np.ndarray  # (heads, height, width), the largest weight of each tile
+    thumbs: np.ndarray  # (heads, height, width), the same, smaller
+    entropy: np.ndarray  # (heads,) in nats, mean over the rows
+    sink: np.ndarray  # (heads,) weight on the first key
+    diagonal: np.ndarray  # (heads,) 1 − 2 · mean distance from the diagonal, as a share of N
+    previous: np.ndarray  # (heads,) weight on the key before the query's own place
+    next: np.ndarray  # (heads,) weight on the key after it
+
+
+def scan(call: Call, *, top: int, pool: int, thumb: int) -> Scan:
+    """Read a map once, a block of rows at a time.
+
+    Args:
+        call: one example's map, (heads, M, N)
+        top: how many of the largest weights of each row to keep; 0 keeps every weight instead
+        pool: most rows and columns of the pooled map
+        thumb: most rows and columns of the thumbnail
+
+    Raises:
+        ValueError: weights that are negative or not finite, or rows that do not sum to 1 (or 0)
+    """
+    heads, length, width = call.shape
+    height, across = min(pool, length), min(pool, width)
+    pooled = np.zeros((heads, height, across), np.float32)
+    k = min(top, width)
+    keys = np.zeros((heads, length, k), np.uint32)
+    largest = np.zeros((heads, length, k), np.float32)
+    sums = np.zeros((5, heads))
+    seen = np.zeros(heads)
+    dense = []
+    for start, block in _blocks(call.map):
+        _check(call, block, start)
+        weights = block.numpy()  # (heads, rows, N)
+        rows = np.arange(start, start + weights.shape[1])
+        if top:
+            values, indices = block.topk(k)
+            keys[:, rows], largest[:, rows] = indices.numpy(), values.numpy()
+        else:
+            dense.append(weights)
+        tiles = np.maximum.reduceat(weights, _starts(width, across), axis=-1)
+        for band in np.unique(rows * height // length):
+            inside = tiles[:, rows * height // length == band].max(1)
+            pooled[:, band] = np.maximum(pooled[:, band], inside)
+        sums += _diagnostics(weights, rows, length)
+        seen += (weights.sum(-1) > 0).sum(-1)
+    means = sums / np.maximum(seen, 1)
+    return Scan(dense, keys, largest, pooled, _smaller(pooled, thumb), *means)
+
+
+def _blocks(map: AttentionMap) -> Iterator[tuple[int, torch.Tensor]]:
+    heads, length, width = map.shape
+    size = max(1, BLOCK // max(heads * width, 1))
+    for start in range(0, length, size):
+        block = map[:, start : start + size, :]
+        yield start, block.detach().to("cpu", torch.float32)
+
+
+def _check(call: Call, block: torch.Tensor, start: int) -> None:
+    def place(wrong: torch.Tensor) -> str:
+        head, row = wrong.nonzero()[0].tolist()[:2]
+        return f"query {start + row} of head {head} of {call.name!r}"
+
+    finite = block.isfinite()
+    if not finite.all():
+        raise ValueError(f"{place(~finite)} has a weight that is NaN or infinite")
+    negative = block < -1e-6
+    if negative.any():
+        raise ValueError(f"{place(negative)} has a negative weight; give weights, not scores")
+    sums = block.sum(-1)
+    tolerance = _tolerance(call)
+    wrong = sums > 1 + tolerance
+    if "path" not in call.provenance:  # of a recorded map, less than 1 is what really happened
+        wrong |= (sums < 1 - tolerance) & (sums > tolerance)
+    if wrong.any():
+        head, row = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"{place(wrong)} sums to {sums[head, row].item():.4g}, not to 1; give the weights after"
+            " normalizing, with every key of the row"
+        )
+
+
+def _tolerance(call: Call) -> float:
+    name = str(call.provenance.get("dtype", "")).removeprefix("torch.")
+    return TOLERANCE.get(getattr(torch, name, torch.float32) if name else torch.float32, 1e-3)
+
+
+def _diagnostics(weights: np.ndarray, rows: np.ndarray, length: int) -> np.ndarray:
+    """Sums over the rows, (5, heads): entropy, sink, diagonal, previous, next."""
+    heads, _, width = weights.shape
+    logs = np.log(np.maximum(weights, np.finfo(np.float32).tiny))
+    entropy = -np.einsum("hrn,hrn->h", weights, logs)
+    place = (rows + 0.5) / length * width - 0.5  # where the diagonal crosses each row
+    distance = np.abs(np.arange(width) - place[:, None]) / width  # (rows, N)
+    total = weights.sum(-1)  # (heads, rows)
+    diagonal = (total - 2 * np.einsum("hrn,rn->hr", weights, distance.astype(np.float32))).sum(-1)
+
+    def beside(step: int) -> np.ndarray:
+        keys = rows + step
+        inside = (keys >= 0) & (keys < width)
+        return weights[:, np.flatnonzero(inside), keys[inside]].sum(-1)
+
+    sink = weights[:, :, 0].sum(-1) if width else np.zeros(heads)
+    return np.stack([entropy, sink, diagonal, beside(-1), beside(1)])
+
+
+def _starts(size: int, tiles: int) -> np.ndarray:
+    """Where each tile begins: key j belongs to tile j · tiles // size."""
+    return -(-np.arange(tiles) * size // tiles)
+
+
+def _smaller(pooled: np.ndarray, size: int) -> np.ndarray:
+    height, width = min(size, pooled.shape[1]), min(size, pooled.shape[2])
+    rows = np.maximum.reduceat(pooled, _starts(pooled.shape[1], height), axis=1)
+    return np.maximum.reduceat(rows, _starts(pooled.shape[2], width), axis=2)

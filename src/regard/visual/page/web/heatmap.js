@@ -1,0 +1,314 @@
+// <regard-heatmap>: the map on a canvas, with zoom from the whole to single cells.
+
+import { color, ink, paint } from "regard/color.js";
+import { css, element, Panel, sharpen } from "regard/panel.js";
+import { shown } from "regard/words.js";
+
+const LARGEST_CELL = 56;
+const FONT = "12px system-ui, sans-serif";
+
+export class Heatmap extends Panel {
+  build() {
+    const button = (name, sign, action) =>
+      element("button", { type: "button", "data-say": name, onclick: action }, sign);
+    this.canvas = element("canvas", { "aria-hidden": "true" });
+    this.over = element("canvas", { class: "over", "aria-hidden": "true" });
+    this.stage = element("div", {
+      class: "stage", tabindex: "0", role: "application", "data-say-label": "heatmap",
+      onkeydown: (event) => this.press(event),
+      onpointermove: (event) => this.move(event),
+      onpointerdown: (event) => this.grab(event),
+      onpointerup: (event) => this.drop(event),
+      onpointerleave: () => this.dragged || this.view.point(null, null),
+      ondblclick: (event) => this.zoom(2, this.place(event)),
+    }, this.canvas, this.over);
+    this.stage.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    this.note = element("p", { class: "small" });
+    this.append(
+      element("div", { class: "tools" },
+        button("zoomIn", "+", () => this.zoom(1.6)),
+        button("zoomOut", "−", () => this.zoom(1 / 1.6)),
+        button("fit", "⤢", () => this.fit())),
+      this.stage, this.note);
+    new ResizeObserver(() => this.view.map && this.soon(this.layout)).observe(this);
+  }
+
+  update(changed) {
+    if (changed.has("map") || changed.has("trace")) {
+      const shape = `${this.view.map.rows}×${this.view.map.columns}`;
+      if (shape !== this.shape) this.window = null;
+      this.shape = shape;
+      this.layout();
+    } else if (changed.has("colors") || changed.has("theme")) this.soon(this.draw);
+    if (changed.has("map") || changed.has("language")) {
+      const { exact } = this.view.map;
+      this.note.textContent = exact === Infinity ? "" : this.view.say("pooled", { k: exact });
+    }
+    if (changed.has("query") || changed.has("key") || changed.has("locked")) this.soon(this.mark);
+  }
+
+  /** How much room labels and cells get; then everything is drawn. */
+  layout() {
+    const [queries, keys] = this.view.labels;
+    const { rows, columns } = this.view.map;
+    const context = this.canvas.getContext("2d");
+    context.font = FONT;
+    const widest = (labels, most) => {
+      let width = 16;
+      const every = Math.ceil(labels.length / 400);
+      for (let i = 0; i < labels.length; i += every) {
+        width = Math.max(width, context.measureText(shown(labels[i])).width);
+      }
+      return Math.min(width, most) + 10;
+    };
+    const width = Math.max(this.clientWidth, 240);
+    this.left = widest(queries, Math.min(130, width / 3));
+    this.top = widest(keys, 120);
+    const fits = Math.min((width - this.left - 2) / columns, LARGEST_CELL);
+    const most = Math.max(Math.min(window.innerHeight * 0.75, 640) - this.top, 160);
+    const cell = Math.max(Math.min(fits, Math.max(most / rows, Math.min(fits, 14))), 1e-3);
+    this.plotWidth = Math.min(cell * columns, width - this.left - 2);
+    this.plotHeight = Math.min(cell * rows, most);
+    this.smallest = Math.min(this.plotWidth / columns, this.plotHeight / rows);
+    this.largest = Math.max(LARGEST_CELL, this.smallest);
+    if (!this.window) this.window = { cell: Math.max(cell, this.smallest), x: 0, y: 0 };
+    this.clamp();
+    this.width = this.left + this.plotWidth + 2;
+    this.height = this.top + this.plotHeight + 2;
+    this.stage.style.width = `${this.width}px`;
+    this.stage.style.height = `${this.height}px`;
+    this.draw();
+  }
+
+  draw() {
+    const { rows, columns } = this.view.map;
+    const context = sharpen(this.canvas, this.width, this.height);
+    const { cell, x, y } = this.window;
+    const top = Math.floor(y), bottom = Math.min(rows, Math.ceil(y + this.plotHeight / cell));
+    const left = Math.floor(x), right = Math.min(columns, Math.ceil(x + this.plotWidth / cell));
+    const height = Math.min(bottom - top, Math.ceil((bottom - top) * cell * devicePixelRatio));
+    const width = Math.min(right - left, Math.ceil((right - left) * cell * devicePixelRatio));
+    const tiles = this.view.map.raster(top, bottom, left, right, height, width);
+    const picture = element("canvas", { width, height });
+    const paper = picture.getContext("2d");
+    paper.putImageData(paint(paper.createImageData(width, height), tiles, this.view.colors), 0, 0);
+    context.imageSmoothingEnabled = false;
+    context.save();
+    context.beginPath();
+    context.rect(this.left, this.top, this.plotWidth, this.plotHeight);
+    context.clip();
+    context.drawImage(
+      picture, this.left + (left - x) * cell, this.top + (top - y) * cell,
+      (right - left) * cell, (bottom - top) * cell);
+    if (cell >= 34) this.numbers(context, top, bottom, left, right);
+    context.restore();
+    this.names(context, top, bottom, left, right);
+    this.mark();
+  }
+
+  numbers(context, top, bottom, left, right) {
+    const { cell, x, y } = this.window;
+    context.font = "11px system-ui, sans-serif";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (let query = top; query < bottom; query++) {
+      for (let key = left; key < right; key++) {
+        const weight = this.view.map.cell(query, key);
+        if (weight === null || weight < 0.005) continue;
+        context.fillStyle = ink(this.view.colors, weight);
+        context.fillText(
+          weight.toFixed(2).replace(/^0/, ""),
+          this.left + (key + 0.5 - x) * cell, this.top + (query + 0.5 - y) * cell);
+      }
+    }
+  }
+
+  names(context, top, bottom, left, right) {
+    const [queries, keys] = this.view.labels;
+    const { cell, x, y } = this.window;
+    const every = Math.max(1, Math.ceil(13 / cell));
+    context.font = FONT;
+    context.fillStyle = css(this, "--ink");
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    for (let query = Math.ceil(top / every) * every; query < bottom; query += every) {
+      const place = this.top + (query + 0.5 - y) * cell;
+      if (place < this.top || place > this.top + this.plotHeight) continue;
+      context.fillText(cut(context, shown(queries[query]), this.left - 8), this.left - 6, place);
+    }
+    context.textAlign = "left";
+    for (let key = Math.ceil(left / every) * every; key < right; key += every) {
+      const place = this.left + (key + 0.5 - x) * cell;
+      if (place < this.left || place > this.left + this.plotWidth) continue;
+      context.save();
+      context.translate(place, this.top - 6);
+      context.rotate(-Math.PI / 2);
+      context.fillText(cut(context, shown(keys[key]), this.top - 8), 0, 0);
+      context.restore();
+    }
+  }
+
+  /** The cross of the chosen query and key. */
+  mark() {
+    const context = sharpen(this.over, this.width, this.height);
+    const { query, key } = this.view;
+    const { cell, x, y } = this.window;
+    context.beginPath();
+    context.rect(this.left - 1, this.top - 1, this.plotWidth + 2, this.plotHeight + 2);
+    context.clip();
+    const box = (column, row, columns, rows, strength) => {
+      for (const [width, style] of [[strength + 2, css(this, "--paper")], [strength, css(this, "--accent")]]) {
+        context.lineWidth = width;
+        context.strokeStyle = style;
+        context.strokeRect(
+          this.left + (column - x) * cell, this.top + (row - y) * cell,
+          Math.max(columns * cell, 1), Math.max(rows * cell, 1));
+      }
+    };
+    const { rows, columns } = this.view.map;
+    if (query !== null) box(0, query, columns, 1, this.view.locked ? 2 : 1);
+    if (key !== null) box(key, 0, 1, rows, this.view.locked ? 2 : 1);
+    if (query !== null && key !== null) box(key, query, 1, 1, 3);
+  }
+
+  place(event) {
+    const box = this.stage.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  }
+
+  /** The cell at a place on the canvas; null outside, or in the labels of the other side. */
+  at([left, top]) {
+    const { cell, x, y } = this.window;
+    const key = Math.floor(x + (left - this.left) / cell);
+    const query = Math.floor(y + (top - this.top) / cell);
+    const inside = (place, start, size) => place >= start && place < start + size;
+    return [
+      inside(top, this.top, this.plotHeight) && query < this.view.map.rows ? query : null,
+      inside(left, this.left, this.plotWidth) && key < this.view.map.columns ? key : null,
+    ];
+  }
+
+  move(event) {
+    const place = this.place(event);
+    if (this.dragged) {
+      const [left, top] = this.dragged.place;
+      if (Math.hypot(place[0] - left, place[1] - top) > 3) this.dragged.far = true;
+      const { cell } = this.window;
+      this.window.x = this.dragged.x - (place[0] - left) / cell;
+      this.window.y = this.dragged.y - (place[1] - top) / cell;
+      this.clamp();
+      this.soon(this.draw);
+    } else this.view.point(...this.at(place));
+  }
+
+  grab(event) {
+    this.stage.setPointerCapture(event.pointerId);
+    this.dragged = { place: this.place(event), x: this.window.x, y: this.window.y, far: false };
+  }
+
+  drop(event) {
+    const { far } = this.dragged ?? { far: true };
+    this.dragged = null;
+    if (!far) this.view.keep(...this.at(this.place(event)));
+  }
+
+  wheel(event) {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    this.zoom(Math.exp(-event.deltaY / 300), this.place(event));
+  }
+
+  press(event) {
+    const { rows, columns } = this.view.map;
+    const query = this.view.query ?? 0, key = this.view.key ?? 0;
+    const page = Math.max(1, Math.floor(this.plotHeight / this.window.cell) - 1);
+    const moves = {
+      ArrowUp: [query - 1, key], ArrowDown: [query + 1, key],
+      ArrowLeft: [query, key - 1], ArrowRight: [query, key + 1],
+      PageUp: [query - page, key], PageDown: [query + page, key],
+      Home: [query, 0], End: [query, columns - 1],
+    };
+    const actions = {
+      "+": () => this.zoom(1.6, this.middle()), "=": () => this.zoom(1.6, this.middle()),
+      "-": () => this.zoom(1 / 1.6, this.middle()), 0: () => this.fit(),
+      Enter: () => this.view.keep(query, key), " ": () => this.view.keep(query, key),
+      Escape: () => this.view.release(),
+    };
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (moves[event.key]) {
+      const row = Math.min(Math.max(moves[event.key][0], 0), rows - 1);
+      const column = Math.min(Math.max(moves[event.key][1], 0), columns - 1);
+      this.view.change({ query: row, key: column });
+      this.reveal(row, column);
+    } else if (actions[event.key]) actions[event.key]();
+    else return;
+    event.preventDefault();
+  }
+
+  /** Where the chosen cell is, or the middle of the picture. */
+  middle() {
+    const { query, key } = this.view;
+    if (query === null || key === null) return undefined;
+    const { cell, x, y } = this.window;
+    return [this.left + (key + 0.5 - x) * cell, this.top + (query + 0.5 - y) * cell];
+  }
+
+  reveal(query, key) {
+    const { cell } = this.window;
+    const wide = this.plotWidth / cell, high = this.plotHeight / cell;
+    const within = (start, size, place) =>
+      place < start ? place : place + 1 > start + size ? place + 1 - size : start;
+    const x = within(this.window.x, wide, key), y = within(this.window.y, high, query);
+    if (x !== this.window.x || y !== this.window.y) {
+      Object.assign(this.window, { x, y });
+      this.clamp();
+      this.soon(this.draw);
+    }
+  }
+
+  zoom(factor, at = [this.left + this.plotWidth / 2, this.top + this.plotHeight / 2]) {
+    const { cell, x, y } = this.window;
+    const size = Math.min(Math.max(cell * factor, this.smallest), this.largest);
+    this.window.x = x + (at[0] - this.left) * (1 / cell - 1 / size);
+    this.window.y = y + (at[1] - this.top) * (1 / cell - 1 / size);
+    this.window.cell = size;
+    this.clamp();
+    this.soon(this.draw);
+  }
+
+  fit() {
+    this.window = { cell: this.smallest, x: 0, y: 0 };
+    this.soon(this.draw);
+  }
+
+  clamp() {
+    const { rows, columns } = this.view.map;
+    const { cell } = this.window;
+    const limit = (start, most) => Math.max(0, Math.min(start, most));
+    this.window.x = limit(this.window.x, columns - this.plotWidth / cell);
+    this.window.y = limit(this.window.y, rows - this.plotHeight / cell);
+  }
+}
+
+function cut(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  let letters = [...text].slice(0, 40);
+  while (letters.length > 1 && context.measureText(letters.join("") + "…").width > width) letters.pop();
+  return letters.join("") + "…";
+}
+
+/** The scale from 0 to 1 as a strip of colours. */
+export class Scale extends Panel {
+  build() {
+    this.bar = element("span", { class: "bar", "aria-hidden": "true" });
+    this.append("0", this.bar, "1");
+  }
+
+  update() {
+    const stops = Array.from({ length: 17 }, (_, i) => color(this.view.colors, i / 16));
+    this.bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
+  }
+}
+
+customElements.define("regard-heatmap", Heatmap);
+customElements.define("regard-scale", Scale);

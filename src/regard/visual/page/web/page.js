@@ -1,0 +1,166 @@
+// <regard-page>: the toolbar and all views of one payload, linked.
+
+import "regard/graph.js";
+import "regard/heads.js";
+import "regard/heatmap.js";
+import "regard/links_table.js";
+import "regard/strip.js";
+import "regard/workflow.js";
+import { element } from "regard/panel.js";
+import { Payload } from "regard/payload.js";
+import { View } from "regard/view.js";
+import { LANGUAGES } from "regard/words.js";
+
+const SECTIONS = ["strip", "heatmap", "heads", "workflow", "graph", "table"];
+
+export class Page extends HTMLElement {
+  /**
+   * Show a payload.
+   * @param {object} data see Payload
+   * @param {(name: string) => string | Promise<string>} chunk
+   */
+  async show(data, chunk) {
+    this.view = new View(new Payload(data, chunk), {
+      language: data.language, call: data.call ?? 0, heads: data.heads ?? [0],
+    });
+    this.view.addEventListener("change", (event) => this.hear(event.detail));
+    this.replaceChildren(this.header(), this.main());
+    this.words();
+    await this.view.load(["trace", "call"]);
+    this.dataset.ready = "true";
+  }
+
+  header() {
+    const { view } = this;
+    const title = view.payload.data.title;
+    this.heading = element("h1");
+    this.text = title ? element("p", { class: "text", dir: "auto" }, title) : null;
+    const tools = element("div", { class: "toolbar" },
+      this.picker("layer", this.calls(), view.call, (value) => this.pick(Number(value))),
+      this.slider("share", 5, 100, Math.round(view.share * 100), (value) => view.change({ share: value / 100 }), (v) => `${v} %`),
+      this.picker("colors", [["viridis"], ["gray"]], view.colors, (colors) => view.change({ colors })),
+      this.picker("theme", [["auto"], ["light"], ["dark"]], view.theme, (theme) => view.change({ theme })),
+      this.picker("language", Object.entries(LANGUAGES), view.language, (language) => view.change({ language })));
+    if (view.payload.traces.length > 1) tools.append(this.checkpoints());
+    return element("header", {}, element("a", { class: "skip", href: "#regard-heatmap", "data-say-text": "skip" }),
+      this.heading, this.text, tools);
+  }
+
+  calls() {
+    return this.view.payload.traces[this.view.trace].calls.map(({ name }, call) => [String(call), name]);
+  }
+
+  pick(call) {
+    this.view.change({ call, heads: [0] });
+  }
+
+  picker(word, options, chosen, act) {
+    const id = `regard-${word}`;
+    const select = element("select", { id, onchange: () => act(select.value) });
+    select.append(...options.map(([value, text]) =>
+      element("option", { value, selected: value === String(chosen), "data-say-text": text ? null : value }, text ?? "")));
+    return element("div", { class: "field" }, element("label", { for: id, "data-say-text": word }), select);
+  }
+
+  slider(word, least, most, value, act, write) {
+    const id = `regard-${word}`;
+    const output = element("output", { for: id }, write(value));
+    const input = element("input", {
+      id, type: "range", min: least, max: most, value,
+      oninput: () => {
+        output.textContent = write(Number(input.value));
+        input.setAttribute("aria-valuetext", output.textContent);
+        act(Number(input.value));
+      },
+    });
+    input.setAttribute("aria-valuetext", output.textContent);
+    return element("div", { class: "field" }, element("label", { for: id, "data-say-text": word }), input, output);
+  }
+
+  /** The slider over the checkpoints of a run: how the alignment was learned. */
+  checkpoints() {
+    const { traces } = this.view.payload;
+    const field = this.slider("checkpoint", 0, traces.length - 1, this.view.trace,
+      (trace) => this.view.change({ trace }), (trace) => traces[trace].label);
+    const input = field.querySelector("input");
+    this.player = element("button", { type: "button", onclick: () => this.play(input) });
+    field.append(this.player);
+    return field;
+  }
+
+  play(input) {
+    if (this.playing) {
+      clearInterval(this.playing);
+      this.playing = null;
+    } else {
+      const { length } = this.view.payload.traces;
+      if (Number(input.value) === length - 1) input.value = -1;
+      this.playing = setInterval(() => {
+        input.value = Number(input.value) + 1;
+        input.dispatchEvent(new Event("input"));
+        if (Number(input.value) === length - 1) this.play(input);
+      }, 700);
+    }
+    this.words();
+  }
+
+  main() {
+    this.live = element("p", { class: "sentence", role: "status", "aria-live": "polite" });
+    const main = element("main", {}, this.live);
+    for (const name of SECTIONS) {
+      const panel = document.createElement(`regard-${name}`);
+      const help = element("p", { class: "small help", id: `regard-${name}-help`, "data-say-text": `${name}Help` });
+      const heading = element("h2", { id: `regard-${name}-title`, "data-say-text": name });
+      const section = element("section", { class: name, id: `regard-${name}`, "aria-labelledby": heading.id },
+        element("div", { class: "heading" }, heading, name === "heatmap" ? document.createElement("regard-scale") : null),
+        help, panel);
+      main.append(section);
+      panel.view = this.view;
+    }
+    main.querySelector("regard-scale").view = this.view;
+    this.origin = element("dl");
+    main.append(element("details", { class: "provenance" },
+      element("summary", { "data-say-text": "provenance" }), this.origin));
+    return main;
+  }
+
+  hear(changed) {
+    if (changed.has("theme")) document.documentElement.dataset.theme = this.view.theme;
+    if (changed.has("language")) this.words();
+    if (changed.has("call") || changed.has("trace")) {
+      this.querySelector("#regard-layer").value = String(this.view.call);
+      this.origin.replaceChildren(...Object.entries(this.view.about.provenance).flatMap(([name, value]) => [
+        element("dt", {}, name), element("dd", {}, String(value))]));
+    }
+    if (!this.view.map || this.speaking) return;
+    this.speaking = requestAnimationFrame(() => {
+      this.speaking = null;
+      this.live.textContent = this.view.sentence();
+      if (this.view.locked) this.live.append(element("span", { class: "small" }, ` (${this.view.say("locked")})`));
+    });
+  }
+
+  /** Everything that is said, in the language chosen. */
+  words() {
+    const { view } = this;
+    document.documentElement.lang = view.language;
+    document.title = this.heading.textContent = view.say("title");
+    if (view.payload.data.title) document.title = `${view.payload.data.title} · ${document.title}`;
+    for (const part of this.querySelectorAll("[data-say-text]")) part.textContent = view.say(part.dataset.sayText);
+    for (const part of this.querySelectorAll("[data-say]")) {
+      part.setAttribute("aria-label", view.say(part.dataset.say));
+      part.title = view.say(part.dataset.say);
+    }
+    for (const part of this.querySelectorAll("[data-say-label]")) part.setAttribute("aria-label", view.say(part.dataset.sayLabel));
+    if (this.player) this.player.textContent = view.say(this.playing ? "pause" : "play");
+  }
+}
+
+customElements.define("regard-page", Page);
+
+/** Show what the document itself carries: its data, and a script element per chunk. */
+export function start() {
+  const data = JSON.parse(document.getElementById("regard-data").textContent);
+  const chunk = (name) => document.getElementById(name).textContent;
+  return document.querySelector("regard-page").show(data, chunk);
+}

@@ -1,0 +1,59 @@
+// One part of the page: it is given a view, draws itself, and hears what changes.
+
+export class Panel extends HTMLElement {
+  /** @param {import("regard/view.js").View} view */
+  set view(view) {
+    this.given = view;
+    view.addEventListener("change", (event) => this.hear(event.detail));
+    this.replaceChildren();
+    this.build();
+    if (view.map) this.update(new Set(["map", "language", "theme"]));
+  }
+
+  get view() {
+    return this.given;
+  }
+
+  hear(changed) {
+    if (this.view.map) this.update(changed);
+  }
+
+  /** Redraw before the next frame, once, however often it is asked for. */
+  soon(draw) {
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      draw.call(this);
+    });
+  }
+}
+
+/** An element with attributes and children; text is always text. */
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+/** A canvas as sharp as the screen; its context draws in CSS pixels. */
+export function sharpen(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.max(1, Math.round(width * ratio));
+  canvas.height = Math.max(1, Math.round(height * ratio));
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+/** The value of a CSS variable where an element stands. */
+export function css(element, name) {
+  return getComputedStyle(element).getPropertyValue(name).trim();
+}
