@@ -1,0 +1,266 @@
+"""Graphs whose nodes have features and classes: planetoid files, edge lists, and generated ones."""
+
+import math
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.lines import lines, readable
+
+UNKNOWN = -1
+"""The label of a node whose class nobody knows."""
+
+PLANETOID = ("feat_row", "feat_col", "feat_val", "num_nodes", "num_features", "labels", "edges")
+SPLIT = {"train": "train_idx", "valid": "val_idx", "test": "test_idx"}
+
+
+class Graph(NamedTuple):
+    """Nodes with features, the edges between them, and which nodes are for what."""
+
+    nodes: Tensor  # (N, features), sparse COO
+    edges: Tensor  # (2, E), both directions of an undirected edge
+    labels: Tensor  # (N,), UNKNOWN where nobody knows
+    train: Tensor  # numbers of nodes
+    valid: Tensor
+    test: Tensor
+    classes: tuple[str, ...]
+    names: tuple[str, ...]  # of the nodes
+
+
+def read_planetoid(path: str | Path) -> Graph:
+    """Read a graph with the splits of Yang et al. 2016 from an npz file, without pickle.
+
+    Args:
+        path: an npz file of feat_row, feat_col, feat_val (sparse features), num_nodes,
+            num_features, labels (−1: unknown), edges (E, 2), each undirected one once, and
+            train_idx, val_idx, test_idx
+    """
+    path = readable(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is no npz file of plain numbers: {error}") from error
+    missing = [name for name in (*PLANETOID, *SPLIT.values()) if name not in arrays]
+    if missing:
+        raise ValueError(f"{path} is no planetoid file: it has no {missing[0]!r}")
+    count, width = int(arrays["num_nodes"]), int(arrays["num_features"])
+    row, column = (torch.from_numpy(arrays[f"feat_{axis}"]).long() for axis in ("row", "col"))
+    _check_range(path, "feat_row", row, count)
+    _check_range(path, "feat_col", column, width)
+    value = torch.from_numpy(arrays["feat_val"]).float()
+    labels = torch.from_numpy(arrays["labels"]).long()
+    if labels.shape != (count,):
+        raise ValueError(f"{path}: {count} nodes need as many labels, got {tuple(labels.shape)}")
+    pairs = torch.from_numpy(arrays["edges"]).long()
+    if pairs.dim() != 2 or pairs.shape[1] != 2:
+        raise ValueError(f"{path}: edges should be (E, 2), got {tuple(pairs.shape)}")
+    _check_range(path, "edges", pairs, count)
+    parts = {part: torch.from_numpy(arrays[name]).long() for part, name in SPLIT.items()}
+    for part, index in parts.items():
+        _check_range(path, SPLIT[part], index, count)
+    classes = int(arrays.get("num_classes", labels.max() + 1))
+    return Graph(
+        _sparse(torch.stack((row, column)), value, (count, width)),
+        both_ways(pairs.T),
+        labels,
+        parts["train"],
+        parts["valid"],
+        parts["test"],
+        tuple(str(label) for label in range(classes)),
+        tuple(str(node) for node in range(count)),
+    )
+
+
+def read_edge_list(
+    nodes: str | Path, edges: str | Path, *, per_class: int = 20, seed: int = 0
+) -> Graph:
+    """Read a graph from two text files and split it at random.
+
+    Args:
+        nodes: one node a line: its name, its features, its class, or `?` if that is unknown;
+            fields are separated by tabs, else commas, else blanks (the form of `cora.content`)
+        edges: one edge a line, the names of two nodes; read in both directions
+        per_class: how many nodes of each class to train on; of the others with a class one third
+            is for validation, two thirds for test
+        seed: of the split
+    """
+    names: dict[str, int] = {}
+    rows: list[Tensor] = []
+    found: list[str] = []
+    for number, fields in _fields(nodes):
+        if len(fields) < 3:
+            raise ValueError(
+                f"{nodes}, line {number}: a node has a name, features and a class, got {fields}"
+            )
+        if fields[0] in names:
+            raise ValueError(
+                f"{nodes}, line {number}: node {fields[0]!r} is there already, as node number "
+                f"{names[fields[0]] + 1}"
+            )
+        if rows and len(fields) - 2 != len(rows[0]):
+            raise ValueError(
+                f"{nodes}, line {number}: {len(fields) - 2} features, but the first node has "
+                f"{len(rows[0])}"
+            )
+        try:
+            row = [float(field) for field in fields[1:-1]]
+        except ValueError as error:
+            raise ValueError(f"{nodes}, line {number}: a feature is no number: {error}") from error
+        if not all(map(math.isfinite, row)):
+            raise ValueError(f"{nodes}, line {number}: features must be finite numbers")
+        names[fields[0]] = len(names)
+        rows.append(torch.tensor(row))
+        found.append(fields[-1])
+    if not rows:
+        raise ValueError(f"{nodes} has no nodes")
+    classes = sorted(set(found) - {"?"})
+    number_of = {name: index for index, name in enumerate(classes)}
+    labels = torch.tensor([number_of.get(label, UNKNOWN) for label in found])
+    pairs = []
+    for number, fields in _fields(edges):
+        if len(fields) != 2:
+            raise ValueError(f"{edges}, line {number}: an edge has two nodes, got {fields}")
+        for name in fields:
+            if name not in names:
+                raise ValueError(
+                    f"{edges}, line {number}: node {name!r} is not among the {len(names)} nodes of "
+                    f"{nodes}"
+                )
+        pairs.append([names[name] for name in fields])
+    if not pairs:
+        raise ValueError(f"{edges} has no edges")
+    return Graph(
+        torch.stack(rows).to_sparse_coo(),
+        both_ways(torch.tensor(pairs).T),
+        labels,
+        *split_nodes(labels, per_class=per_class, seed=seed),
+        tuple(classes),
+        tuple(names),
+    )
+
+
+def generate_graph(
+    nodes: int = 600,
+    *,
+    classes: int = 4,
+    words: int = 40,
+    degree: float = 6.0,
+    stray: float = 0.25,
+    seed: int = 0,
+) -> Graph:
+    """Make a graph of communities: documents with a few words each, which cite each other.
+
+    A node has ten words of its class's or of anybody's, evenly, so that its own words alone
+    leave doubt; neighbours are of its class but for a stray share, so that they help.
+
+    >>> graph = generate_graph(50, seed=1)
+    >>> graph.nodes.shape, len(graph.classes)
+    (torch.Size([50, 160]), 4)
+
+    Args:
+        nodes: how many
+        classes: how many communities
+        words: how many words belong to each class
+        degree: mean number of neighbours
+        stray: share of edges that ask nobody's class
+        seed: everything depends on it
+    """
+    if nodes < 10 * classes or classes < 2:
+        raise ValueError(f"{classes} classes need 2 or more, and ten nodes each, got {nodes} nodes")
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.arange(nodes) % classes
+    labels = labels[torch.randperm(nodes, generator=draw)]
+    own = torch.rand(nodes, 10, generator=draw) < 0.4
+    word = torch.randint(words * classes, (nodes, 10), generator=draw)
+    word = torch.where(own, word % words + words * labels.unsqueeze(1), word)
+    features = torch.zeros(nodes, words * classes).scatter_(1, word, 1.0)
+    source = torch.randint(nodes, (int(nodes * degree / 2),), generator=draw)
+    # a node of the same class: those of class c are every node of the sorted order's c-th part
+    order, rank = labels.argsort(stable=True), torch.randint(nodes, source.shape, generator=draw)
+    count = torch.bincount(labels, minlength=classes)
+    first = count.cumsum(0) - count
+    same = order[first[labels[source]] + rank % count[labels[source]]]
+    astray = torch.rand(source.shape, generator=draw) < stray
+    target = torch.where(astray, rank, same)
+    pairs = torch.stack((source, target))[:, source != target]
+    return Graph(
+        features.to_sparse_coo(),
+        both_ways(pairs),
+        labels,
+        *split_nodes(labels, per_class=min(20, nodes // (4 * classes)), seed=seed),
+        tuple(f"topic {number + 1}" for number in range(classes)),
+        tuple(f"document {number + 1}" for number in range(nodes)),
+    )
+
+
+def both_ways(edges: Tensor) -> Tensor:
+    """Each edge in both directions, once.
+
+    >>> both_ways(torch.tensor([[0, 1, 1], [1, 0, 2]]))
+    tensor([[0, 1, 1, 2],
+            [1, 0, 2, 1]])
+    """
+    return torch.cat((edges, edges.flip(0)), dim=1).unique(dim=1)
+
+
+def split_nodes(labels: Tensor, *, per_class: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Nodes for training, as many of each class, for validation (a third of the rest), for test."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    order = order[labels[order] != UNKNOWN]
+    taken = [order[labels[order] == label][:per_class] for label in labels[order].unique()]
+    train = torch.cat(taken) if taken else order
+    rest = order[~torch.isin(order, train)]
+    if not len(train) or len(rest) < 2:
+        raise ValueError(
+            f"{len(order)} nodes with a class are too few to train on {per_class} of each class "
+            "and to hold others back"
+        )
+    third = max(1, len(rest) // 3)
+    return train, rest[:third], rest[third:]
+
+
+def rows_that_sum_to_one(nodes: Tensor) -> Tensor:
+    """Features divided by their sum over a node, so that many words weigh no more than few.
+
+    >>> rows_that_sum_to_one(torch.tensor([[1.0, 3.0], [0.0, 0.0]]).to_sparse_coo()).to_dense()
+    tensor([[0.2500, 0.7500],
+            [0.0000, 0.0000]])
+    """
+    nodes = nodes.coalesce()
+    row, value = nodes.indices()[0], nodes.values()
+    total = value.new_zeros(len(nodes)).index_add(0, row, value)[row]
+    return _sparse(nodes.indices(), value / torch.where(total == 0, 1.0, total), nodes.shape)
+
+
+def _fields(path: str | Path) -> list[tuple[int, list[str]]]:
+    """The fields of every line that has any, with its number."""
+    rows = []
+    for number, line in lines(path):
+        text = line.decode("utf-8").strip()
+        separator = next((mark for mark in "\t," if mark in text), None)
+        if text:
+            rows.append((number, [field.strip() for field in text.split(separator)]))
+    return rows
+
+
+def _sparse(indices: Tensor, value: Tensor, shape: Sequence[int]) -> Tensor:
+    return torch.sparse_coo_tensor(
+        indices, value, tuple(shape), check_invariants=True
+    ).coalesce()
+
+
+def _check_range(path: Path, name: str, index: Tensor, count: int) -> None:
+    if not index.numel():
+        raise ValueError(f"{path}: {name} is empty")
+    low, high = int(index.min()), int(index.max())
+    if low < 0 or high >= count:
+        raise ValueError(
+            f"{path}: {name} has numbers from {low} to {high}, but they should be from 0 to "
+            f"{count - 1}"
+        )

@@ -1,0 +1,112 @@
+"""The graph attention network: what a node is, from itself and its neighbours."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.core.score import Score
+from regard.layers.edges import with_self_loops
+from regard.layers.graph import GraphAttention
+from regard.models.embedding import check_dropout, check_sizes
+from regard.models.memory import Maps
+from regard.models.summary import summary
+
+
+class GraphAttentionNetwork(nn.Module):
+    """Classify every node of a graph. Veličković et al. 2018, section 3.3.
+
+        h⁰ = x,  hˡ⁺¹ = ELU(‖ₕ Σⱼ αʰ(i, j) Wʰ hˡⱼ),  logits = meanₕ Σⱼ αʰ(i, j) Wʰ hᴸ⁻¹ⱼ
+
+    Heads are put side by side in every layer but the last, which averages them. A node always
+    sees itself, whatever the edges. Features may be sparse (COO): a bag of words of thousands
+    then costs what its few words cost.
+
+    >>> model = GraphAttentionNetwork(11, 3, hidden=5, heads=2)
+    >>> edges = torch.tensor([[0, 1], [1, 0]])
+    >>> model(torch.randn(7, 11), edges).shape
+    torch.Size([7, 3])
+
+    Args:
+        in_dim: features of a node
+        classes: number of classes
+        hidden: width of one head, in all layers but the last
+        heads: number of heads, in all layers but the last
+        output_heads: number of heads of the last layer
+        layers: number of layers: how many edges away a node can see
+        score: "gat", "gatv2", or any score of `GraphAttention`
+        dropout: of what a layer reads, in train mode
+        attention_dropout: of the weights of the edges, in train mode
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        classes: int,
+        *,
+        hidden: int = 8,
+        heads: int = 8,
+        output_heads: int = 1,
+        layers: int = 2,
+        score: str | Score = "gat",
+        dropout: float = 0.6,
+        attention_dropout: float = 0.6,
+    ) -> None:
+        super().__init__()
+        check_sizes(in_dim=in_dim, classes=classes, hidden=hidden, layers=layers)
+        check_dropout(dropout)
+        widths = [in_dim] + [hidden * heads] * (layers - 1)
+        made = [
+            GraphAttention(width, hidden, heads, score=score, dropout=attention_dropout)
+            for width in widths[:-1]
+        ]
+        last = GraphAttention(
+            widths[-1],
+            classes,
+            output_heads,
+            score=score,
+            combine="mean",
+            dropout=attention_dropout,
+        )
+        self.layers = nn.ModuleList([*made, last])
+        self.in_dim, self.dropout = in_dim, dropout
+
+    def forward(
+        self, nodes: Tensor, edges: Tensor, *, return_map: bool = False
+    ) -> Tensor | tuple[Tensor, Maps]:
+        """Logits of all nodes.
+
+        Args:
+            nodes: (N, in_dim), dense or sparse COO
+            edges: (2, E), from the node that is read to the node that reads
+            return_map: also return the weights, by the name of their module, (E', heads) each,
+                in the order of `with_self_loops(edges, N)`
+
+        Returns: (N, classes), or (logits, maps)
+        """
+        if nodes.dim() != 2 or nodes.shape[1] != self.in_dim:
+            raise ValueError(f"nodes should be (N, {self.in_dim}), got {tuple(nodes.shape)}")
+        edges = with_self_loops(edges, len(nodes))
+        maps: Maps = {}
+        x = nodes
+        for index, layer in enumerate(self.layers):
+            x = _dropped(x if index == 0 else F.elu(x), self.dropout if self.training else 0.0)
+            x, maps[f"layers.{index}"] = layer(x, edges, return_map=True)
+        return (x, maps) if return_map else x
+
+    def summary(self) -> str:
+        """Its parts with their numbers of parameters, as a table."""
+        return summary(self)
+
+    def extra_repr(self) -> str:
+        return f"dropout={self.dropout}"
+
+
+def _dropped(x: Tensor, dropout: float) -> Tensor:
+    """Dropout that leaves the zeros of a sparse tensor alone: dropping them changes nothing."""
+    if not x.is_sparse:
+        return F.dropout(x, dropout, training=True)
+    x = x.coalesce()
+    values = F.dropout(x.values(), dropout, training=True)
+    return torch.sparse_coo_tensor(
+        x.indices(), values, x.shape, is_coalesced=True, check_invariants=False
+    )
