@@ -369,6 +369,18 @@ def test_the_same_call_gives_the_same_bits():
     assert torch.equal(one, other)
 
 
+def test_value_dropout_leaves_the_weights_alone_and_ends_with_training():
+    edges = with_self_loops(random_graph(), N)
+    nodes = torch.randn(N, IN, dtype=torch.float64)
+    layer, plain = layer_of(value_dropout=0.5), layer_of()
+    dropped, expected = layer(nodes, edges, return_map=True), plain(nodes, edges, return_map=True)
+    torch.testing.assert_close(dropped.map, expected.map)  # scores see the whole value
+    assert not torch.allclose(dropped.output, expected.output)
+    mean = torch.stack([layer(nodes, edges) for _ in range(4000)]).mean(0)
+    torch.testing.assert_close(mean, expected.output, atol=0.1, rtol=0)
+    torch.testing.assert_close(layer.eval()(nodes, edges), expected.output)
+
+
 def test_dropout_falls_on_weights_in_train_mode_only():
     layer = layer_of("gatv2", dropout=0.5)
     nodes, edges = node_features(), random_graph()
@@ -463,6 +475,7 @@ def test_edges_and_mask_together_are_an_error():
         ({"score": "gta"}, "one of gat, gatv2"),
         ({"combine": "sum"}, "one of concat, mean"),
         ({"dropout": 1.5}, "dropout is a probability"),
+        ({"value_dropout": -0.5}, "value_dropout is a probability"),
     ],
 )
 def test_a_wrong_configuration_says_what_to_change(options, match):

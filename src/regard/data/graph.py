@@ -42,7 +42,7 @@ def read_planetoid(path: str | Path) -> Graph:
     """
     path = readable(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is no npz file of plain numbers: {error}") from error
@@ -250,9 +250,7 @@ def _fields(path: str | Path) -> list[tuple[int, list[str]]]:
 
 
 def _sparse(indices: Tensor, value: Tensor, shape: Sequence[int]) -> Tensor:
-    return torch.sparse_coo_tensor(
-        indices, value, tuple(shape), check_invariants=True
-    ).coalesce()
+    return torch.sparse_coo_tensor(indices, value, tuple(shape), check_invariants=True).coalesce()
 
 
 def _check_range(path: Path, name: str, index: Tensor, count: int) -> None:

@@ -117,6 +117,8 @@ class GraphAttention(nn.Module):
         combine: "concat", heads · out_dim wide, or "mean", for a last layer (eq. 6)
         negative_slope: of the LeakyReLU in the two scores with a name
         dropout: probability of dropping a weight in train mode
+        value_dropout: of dropping an entry of W h in train mode, after the scores have seen it,
+            as the authors' program does
         bias: whether to add a learned vector to the output, and inside "gatv2"
     """
 
@@ -130,6 +132,7 @@ class GraphAttention(nn.Module):
         combine: str = "concat",
         negative_slope: float = 0.2,
         dropout: float = 0.0,
+        value_dropout: float = 0.0,
         bias: bool = True,
     ) -> None:
         super().__init__()
@@ -137,8 +140,9 @@ class GraphAttention(nn.Module):
             raise ValueError(
                 f"in_dim, out_dim and heads must be 1 or more, got {in_dim}, {out_dim}, {heads}"
             )
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout is a probability, at least 0 and below 1, got {dropout}")
+        for name, share in {"dropout": dropout, "value_dropout": value_dropout}.items():
+            if not 0.0 <= share < 1.0:
+                raise ValueError(f"{name} is a probability, at least 0 and below 1, got {share}")
         if combine not in COMBINE:
             raise ValueError(f"combine should be one of {', '.join(COMBINE)}, got {combine!r}")
         if isinstance(score, str):
@@ -152,7 +156,7 @@ class GraphAttention(nn.Module):
         self.value = nn.Linear(in_dim, heads * out_dim, bias=False)
         self.score = score
         self.combine = combine
-        self.dropout = dropout
+        self.dropout, self.value_dropout = dropout, value_dropout
         width = out_dim if combine == "mean" else heads * out_dim
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
         nn.init.xavier_uniform_(self.value.weight)
@@ -181,6 +185,7 @@ class GraphAttention(nn.Module):
         value = self.value(nodes).unflatten(-1, (self.heads, self.out_dim))  # (N, heads, dim)
         of_nodes = getattr(self.score, "of_nodes", None)
         query, key = (value, value) if of_nodes is None else of_nodes(nodes, value)
+        value = F.dropout(value, self.value_dropout, self.training)
         dropout = self.dropout if self.training else 0.0
         if edges is None:
             attended = attend(

@@ -1,5 +1,7 @@
 """The graph attention network: what a node is, from itself and its neighbours."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -34,7 +36,8 @@ class GraphAttentionNetwork(nn.Module):
         output_heads: number of heads of the last layer
         layers: number of layers: how many edges away a node can see
         score: "gat", "gatv2", or any score of `GraphAttention`
-        dropout: of what a layer reads, in train mode
+        dropout: of what a layer reads and of what its edges carry, in train mode, the latter as
+            in the authors' program
         attention_dropout: of the weights of the edges, in train mode
     """
 
@@ -55,18 +58,13 @@ class GraphAttentionNetwork(nn.Module):
         check_sizes(in_dim=in_dim, classes=classes, hidden=hidden, layers=layers)
         check_dropout(dropout)
         widths = [in_dim] + [hidden * heads] * (layers - 1)
-        made = [
-            GraphAttention(width, hidden, heads, score=score, dropout=attention_dropout)
-            for width in widths[:-1]
-        ]
-        last = GraphAttention(
-            widths[-1],
-            classes,
-            output_heads,
-            score=score,
-            combine="mean",
-            dropout=attention_dropout,
-        )
+        options: dict[str, Any] = {
+            "score": score,
+            "dropout": attention_dropout,
+            "value_dropout": dropout,
+        }
+        made = [GraphAttention(width, hidden, heads, **options) for width in widths[:-1]]
+        last = GraphAttention(widths[-1], classes, output_heads, combine="mean", **options)
         self.layers = nn.ModuleList([*made, last])
         self.in_dim, self.dropout = in_dim, dropout
 

@@ -1,0 +1,113 @@
+"""A reader that looks at one position only, and learns where by one of three estimators."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.core.mask import lengths as of_lengths
+from regard.core.names import nearest
+from regard.layers.hard import HardAttention, HardGumbel, straight_through
+from regard.layers.reinforce import MovingBaseline
+from regard.models.embedding import check_sizes
+from regard.models.summary import summary
+
+ESTIMATORS: dict[str, Callable[[float], Callable[..., Tensor]] | None] = {
+    "straight_through": lambda temperature: straight_through,
+    "gumbel": HardGumbel,
+    "reinforce": None,  # it has no gradient through the choice; see `reinforce_loss`
+}
+"""How a choice is trained, by name: a maker of normalizers, given a temperature."""
+
+
+class Found(NamedTuple):
+    """What a reader made of the one position it looked at."""
+
+    logits: Tensor  # (B, classes)
+    chosen: Tensor  # (B,), the position
+    log_probability: Tensor  # (B,), of the choice
+    entropy: Tensor  # (B,), of where it might have looked, in nats
+
+
+class HardReader(nn.Module):
+    """Look at one position of a row of symbols with marks, and say what is there.
+
+        s ~ Multinoulli(softmax(q W kᵢ)),  logits = W_o v_s
+
+    Keys hold symbol and mark, values the symbol alone: to answer, the reader has to find the
+    right position. Hard attention as in Xu et al. 2015, section 4.1.
+
+    >>> reader = HardReader(symbols=10, marks=5, estimator="gumbel")
+    >>> row = torch.zeros(2, 7, dtype=torch.long)
+    >>> reader(row, row, torch.tensor([7, 3])).logits.shape
+    torch.Size([2, 10])
+
+    Args:
+        symbols: how many there are, and classes
+        marks: how many there are
+        dim: width of the vectors
+        estimator: "straight_through", "gumbel" or "reinforce"
+        temperature: of "gumbel"
+    """
+
+    def __init__(
+        self,
+        symbols: int,
+        marks: int,
+        *,
+        dim: int = 32,
+        estimator: str = "straight_through",
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_sizes(symbols=symbols, marks=marks, dim=dim)
+        if estimator not in ESTIMATORS:
+            raise ValueError(f"unknown estimator {estimator!r}{nearest(estimator, ESTIMATORS)}")
+        self.symbols, self.marks = nn.Embedding(symbols, dim), nn.Embedding(marks, dim)
+        self.query = nn.Parameter(torch.randn(1, dim))
+        make = ESTIMATORS[estimator]
+        options: dict[str, Any] = {} if make is None else {"estimator": make(temperature)}
+        self.attention = HardAttention(dim, **options)
+        self.output = nn.Linear(dim, symbols)
+        self.baseline = MovingBaseline()  # of the rewards; only "reinforce" has any
+        self.estimator = estimator
+
+    def forward(self, symbols: Tensor, marks: Tensor, lengths: Tensor) -> Found:
+        """Read rows.
+
+        Args:
+            symbols: whole numbers (B, N)
+            marks: whole numbers (B, N)
+            lengths: of the rows, (B,)
+        """
+        if symbols.shape != marks.shape or symbols.dim() != 2:
+            raise ValueError(
+                f"symbols and marks should both be (rows, N), got {tuple(symbols.shape)} and "
+                f"{tuple(marks.shape)}"
+            )
+        value = self.symbols(symbols)  # (B, N, dim)
+        key = value + self.marks(marks)
+        query = self.query.expand(len(value), 1, -1)
+        mask = of_lengths(lengths)
+        if self.estimator == "reinforce" or not self.training:
+            choice = self.attention.choose(query, key, value, mask=mask)
+            seen, chosen = choice.output, choice.chosen
+            likely, entropy = choice.log_probability, choice.entropy
+        else:
+            seen, map = self.attention(query, key, value, mask=mask, return_map=True)
+            chosen = map.dense().argmax(-1)
+            likely, entropy = torch.zeros_like(chosen, dtype=seen.dtype), map.entropy()
+        return Found(
+            self.output(seen.squeeze(-2)),
+            chosen.squeeze(-1),
+            likely.squeeze(-1),
+            entropy.squeeze(-1),
+        )
+
+    def summary(self) -> str:
+        """Its parts with their numbers of parameters, as a table."""
+        return summary(self)
+
+    def extra_repr(self) -> str:
+        return f"estimator={self.estimator!r}"

@@ -1,0 +1,184 @@
+"""Nodes of a graph: the class of each, from its own features and those of its neighbours."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from regard.data.graph import (
+    Graph,
+    generate_graph,
+    read_edge_list,
+    read_planetoid,
+    rows_that_sum_to_one,
+)
+from regard.data.recipes import data_folder
+from regard.models.graph import GraphAttentionNetwork
+from regard.tasks.node_classifier import NodeClassifier, write_graph
+from regard.training import Loss
+from regard.training.config import Config
+from regard.training.settings import Settings, read_settings
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Data(Settings):
+    """The table `[data]`: one graph."""
+
+    name: Literal["generated", "cora", "citeseer"] | None = Field(
+        None, description="by default cora if REGARD_DATA has it, else generated"
+    )
+    path: str | None = Field(None, description="a planetoid npz file; or else")
+    nodes: str | None = Field(None, description="a file of nodes: name, features, class")
+    edges: str | None = Field(None, description="and a file of edges: two names")
+    per_class: Count = Field(20, description="nodes of an edge list to train on, of each class")
+    count: Count = Field(600, description="nodes to generate")
+    normalize: bool = Field(True, description="whether a node's features are made to sum to one")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Data":
+        given = [self.name, self.path, self.nodes]
+        if sum(one is not None for one in given) > 1:
+            raise ValueError("give one of name, path, and nodes with edges")
+        if (self.nodes is None) != (self.edges is None):
+            raise ValueError("nodes and edges belong together: give both files")
+        return self
+
+
+class Model(Settings):
+    """The table `[model]`: Veličković et al. 2018, section 3.3, unless told otherwise."""
+
+    hidden: Count = Field(8, description="width of one head")
+    heads: Count = 8
+    output_heads: Count = Field(1, description="heads of the last layer, averaged")
+    layers: Count = 2
+    score: Literal["gat", "gatv2"] = "gat"
+    dropout: float = Field(0.6, ge=0, lt=1, description="of what a layer reads")
+    attention_dropout: float = Field(0.6, ge=0, lt=1, description="of the edges' weights")
+
+
+class LossSettings(Settings):
+    """The table `[loss]`."""
+
+    l2: float = Field(
+        5e-4, ge=0, description="½·l2·‖θ‖² is added to the loss; not AdamW's weight decay"
+    )
+
+
+class GraphTask:
+    """The task of nodes: one graph, seen whole at every step.
+
+    Args:
+        graph: what to learn from
+        model: sizes of the network
+        loss: how it is trained
+    """
+
+    unit = "nodes"
+    metric = "loss"
+    larger_is_better = False
+
+    def __init__(
+        self, graph: Graph, model: Model | None = None, loss: LossSettings | None = None
+    ) -> None:
+        self.graph = graph
+        self.model, self.loss_settings = model or Model(), loss or LossSettings()
+
+    @classmethod
+    def from_config(cls, config: Config) -> "GraphTask":
+        """The task that a configuration describes."""
+        graph = read_graph(read_settings(Data, config.data, "data"), config.seed)
+        model = read_settings(Model, config.model, "model")
+        return cls(graph, model, read_settings(LossSettings, config.loss, "loss"))
+
+    @classmethod
+    def open(cls, run: Path) -> NodeClassifier:
+        """What `regard.load` gives for a run of this task."""
+        return NodeClassifier.open(run)
+
+    def build(self) -> nn.Module:
+        """A fresh network for the graph's features and classes."""
+        return build_network(self.graph, self.model)
+
+    def steps(self, epoch: int) -> int:
+        """One: the graph is one batch."""
+        return 1
+
+    def batch(self, epoch: int, step: int) -> Graph:
+        """The graph."""
+        return self.graph
+
+    def loss(self, model: nn.Module, batch: Graph) -> Loss:
+        """Cross entropy of the training nodes, and their share of ½·l2·‖θ‖² each."""
+        logits = model(batch.nodes, batch.edges)[batch.train]
+        total = F.cross_entropy(logits, batch.labels[batch.train], reduction="sum")
+        norm = sum((p.square().sum() for p in model.parameters()), total.new_zeros(()))
+        return Loss(total + 0.5 * self.loss_settings.l2 * norm * len(batch.train), len(batch.train))
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Loss and accuracy of the validation nodes, and accuracy of the test nodes."""
+        graph = self.graph
+        logits = model(graph.nodes, graph.edges)
+        loss = F.cross_entropy(logits[graph.valid], graph.labels[graph.valid])
+        return {
+            "loss": float(loss),
+            "accuracy": _accuracy(logits, graph.labels, graph.valid),
+            "test_accuracy": _accuracy(logits, graph.labels, graph.test),
+        }
+
+    def write(self, run: Path) -> None:
+        """Store the graph: a node is classified by its neighbours, so the model is no use alone."""
+        write_graph(self.graph, run)
+
+    def describe(self) -> str:
+        """Statistics of the graph, for people."""
+        graph = self.graph
+        nodes, features = graph.nodes.shape
+        same = graph.labels[graph.edges[0]] == graph.labels[graph.edges[1]]
+        return "\n".join(
+            (
+                f"{nodes:,} nodes with {features:,} features, {graph.edges.shape[1] // 2:,} edges, "
+                f"{same.float().mean():.0%} of them inside a class",
+                f"{len(graph.classes)} classes: {', '.join(graph.classes)}",
+                f"{len(graph.train):,} nodes for training, {len(graph.valid):,} for validation, "
+                f"{len(graph.test):,} for test",
+            )
+        )
+
+
+def read_graph(data: Data, seed: int = 1) -> Graph:
+    """The graph of a table `[data]`."""
+    if data.path is not None:
+        graph = read_planetoid(data.path)
+    elif data.nodes is not None and data.edges is not None:
+        graph = read_edge_list(data.nodes, data.edges, per_class=data.per_class, seed=seed)
+    else:
+        name = data.name
+        if name is None:
+            there = "REGARD_DATA" in os.environ and _planetoid("cora").is_file()
+            name = "cora" if there else "generated"
+        if name == "generated":
+            graph = generate_graph(data.count, seed=seed)
+        else:
+            graph = read_planetoid(_planetoid(name))
+    if data.normalize:
+        graph = graph._replace(nodes=rows_that_sum_to_one(graph.nodes))
+    return graph
+
+
+def build_network(graph: Graph, model: Model) -> GraphAttentionNetwork:
+    """A network for this graph."""
+    return GraphAttentionNetwork(graph.nodes.shape[1], len(graph.classes), **model.model_dump())
+
+
+def _planetoid(name: str) -> Path:
+    return data_folder() / "planetoid" / f"{name}.npz"
+
+
+def _accuracy(logits: Tensor, labels: Tensor, index: Tensor) -> float:
+    return float((logits[index].argmax(-1) == labels[index]).float().mean())
