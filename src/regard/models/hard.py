@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.attention import attend
 from regard.core.mask import lengths as of_lengths
 from regard.core.names import nearest
 from regard.layers.hard import HardAttention, HardGumbel, straight_through
@@ -81,14 +82,7 @@ class HardReader(nn.Module):
             marks: whole numbers (B, N)
             lengths: of the rows, (B,)
         """
-        if symbols.shape != marks.shape or symbols.dim() != 2:
-            raise ValueError(
-                f"symbols and marks should both be (rows, N), got {tuple(symbols.shape)} and "
-                f"{tuple(marks.shape)}"
-            )
-        value = self.symbols(symbols)  # (B, N, dim)
-        key = value + self.marks(marks)
-        query = self.query.expand(len(value), 1, -1)
+        query, key, value = self._read(symbols, marks)
         mask = of_lengths(lengths)
         if self.estimator == "reinforce" or not self.training:
             choice = self.attention.choose(query, key, value, mask=mask)
@@ -104,6 +98,23 @@ class HardReader(nn.Module):
             likely.squeeze(-1),
             entropy.squeeze(-1),
         )
+
+    def probabilities(self, symbols: Tensor, marks: Tensor, lengths: Tensor) -> Tensor:
+        """How likely each position is to be chosen: softmax of the scores, (B, N)."""
+        query, key, value = self._read(symbols, marks)
+        score = self.attention.score
+        attended = attend(query, key, value, score=score, mask=of_lengths(lengths), return_map=True)
+        return attended.map.dense().squeeze(-2)
+
+    def _read(self, symbols: Tensor, marks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The query (B, 1, dim), keys and values (B, N, dim)."""
+        if symbols.shape != marks.shape or symbols.dim() != 2:
+            raise ValueError(
+                f"symbols and marks should both be (rows, N), got {tuple(symbols.shape)} and "
+                f"{tuple(marks.shape)}"
+            )
+        value = self.symbols(symbols)
+        return self.query.expand(len(value), 1, -1), value + self.marks(marks), value
 
     def summary(self) -> str:
         """Its parts with their numbers of parameters, as a table."""

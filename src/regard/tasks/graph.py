@@ -79,8 +79,8 @@ class GraphTask:
     """
 
     unit = "nodes"
-    metric = "loss"
-    larger_is_better = False
+    metric = "accuracy"
+    larger_is_better = True
 
     def __init__(
         self, graph: Graph, model: Model | None = None, loss: LossSettings | None = None

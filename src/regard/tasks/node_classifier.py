@@ -12,6 +12,7 @@ from regard.data.graph import UNKNOWN, Graph
 from regard.layers.edges import with_self_loops
 from regard.models.graph import GraphAttentionNetwork
 from regard.tasks.run import load_weights, read_run_config
+from regard.training.weights import read_tensors, write_tensors
 
 GRAPH, NAMES = "graph.safetensors", "graph.json"
 
@@ -116,15 +117,13 @@ class NodeClassifier:
 
 def write_graph(graph: Graph, run: Path) -> None:
     """Store a graph in a run directory."""
-    from safetensors.torch import save_file
-
     nodes = graph.nodes.coalesce()
     tensors = {
         "feature_index": nodes.indices(),
         "feature_value": nodes.values(),
         **{name: getattr(graph, name) for name in ("edges", "labels", "train", "valid", "test")},
     }
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, run / GRAPH)
+    write_tensors(run / GRAPH, tensors)
     names = {
         "features": graph.nodes.shape[1],
         "classes": list(graph.classes),
@@ -135,22 +134,19 @@ def write_graph(graph: Graph, run: Path) -> None:
 
 def read_graph_of(run: Path) -> Graph:
     """The graph that `write_graph` stored."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+    tensors = read_tensors(run / GRAPH)
     try:
         names = json.loads((run / NAMES).read_text(encoding="utf-8"))
-        tensors = load_file(run / GRAPH)
+        nodes = torch.sparse_coo_tensor(
+            tensors.pop("feature_index"),
+            tensors.pop("feature_value"),
+            (len(names["nodes"]), names["features"]),
+            check_invariants=True,
+        ).coalesce()
+        return Graph(
+            nodes=nodes, classes=tuple(names["classes"]), names=tuple(names["nodes"]), **tensors
+        )
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{run} has no {Path(error.filename).name} in it") from error
-    except (SafetensorError, ValueError) as error:
+        raise FileNotFoundError(f"{run} has no {NAMES} in it") from error
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"the graph of {run} is damaged: {error}") from error
-    nodes = torch.sparse_coo_tensor(
-        tensors.pop("feature_index"),
-        tensors.pop("feature_value"),
-        (len(names["nodes"]), names["features"]),
-        check_invariants=True,
-    ).coalesce()
-    return Graph(
-        nodes=nodes, classes=tuple(names["classes"]), names=tuple(names["nodes"]), **tensors
-    )
