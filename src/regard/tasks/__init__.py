@@ -1,11 +1,19 @@
 """Tasks: data, model, loss, metric and what to show, by name."""
 
+from regard.tasks.finder import Finder
+from regard.tasks.graph import GraphTask
+from regard.tasks.hard import HardTask
+from regard.tasks.node_classifier import NodeClassifier
 from regard.tasks.recipes import RECIPES, find_recipe
 from regard.tasks.run import load, load_weights, read_run_config
 from regard.tasks.translate import Translate
 from regard.tasks.translator import Translation, Translator
 
-TASKS: dict[str, type] = {"translate": Translate}
+TASKS: dict[str, type] = {
+    "graph": GraphTask,
+    "hard": HardTask,
+    "translate": Translate,
+}
 """What may stand after `task =` in a configuration, and the class that does it.
 
 Each has `from_config(config) -> Task` and `open(run) -> object`, which `regard.load` gives.
@@ -14,6 +22,10 @@ Each has `from_config(config) -> Task` and `open(run) -> object`, which `regard.
 __all__ = [
     "RECIPES",
     "TASKS",
+    "Finder",
+    "GraphTask",
+    "HardTask",
+    "NodeClassifier",
     "Translate",
     "Translation",
     "Translator",

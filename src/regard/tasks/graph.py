@@ -82,11 +82,8 @@ class GraphTask:
     metric = "accuracy"
     larger_is_better = True
 
-    def __init__(
-        self, graph: Graph, model: Model | None = None, loss: LossSettings | None = None
-    ) -> None:
-        self.graph = graph
-        self.model, self.loss_settings = model or Model(), loss or LossSettings()
+    def __init__(self, graph: Graph, model: Model, loss: LossSettings) -> None:
+        self.graph, self.model, self.loss_settings = graph, model, loss
 
     @classmethod
     def from_config(cls, config: Config) -> "GraphTask":

@@ -70,18 +70,11 @@ class HardTask:
     metric = "right_choice"
     larger_is_better = True
 
-    def __init__(
-        self,
-        data: Data | None = None,
-        model: Model | None = None,
-        loss: LossSettings | None = None,
-        seed: int = 1,
-    ) -> None:
-        self.data, self.model, self.seed = data or Data(), model or Model(), seed
-        self.loss_settings = loss or LossSettings()
-        sizes = {"shortest": self.data.shortest, "longest": self.data.longest, "seed": seed}
-        self.train = marked_digits(self.data.count, "train", **sizes)
-        self.valid = marked_digits(self.data.held_out, "valid", **sizes)
+    def __init__(self, data: Data, model: Model, loss: LossSettings, seed: int = 1) -> None:
+        self.data, self.model, self.loss_settings, self.seed = data, model, loss, seed
+        sizes = {"shortest": data.shortest, "longest": data.longest, "seed": seed}
+        self.train = marked_digits(data.count, "train", **sizes)
+        self.valid = marked_digits(data.held_out, "valid", **sizes)
 
     @classmethod
     def from_config(cls, config: Config) -> "HardTask":

@@ -53,6 +53,24 @@ RECIPES: dict[str, Recipe] = {
         target_tokenizer="bpe",
         vocabulary=4000,
     ),
+    # Veličković et al. 2018, section 3.3: Adam, patience of 100 epochs
+    "graph": {
+        "task": "graph",
+        "training": {
+            "epochs": 1000,
+            "lr": 5e-3,
+            "weight_decay": 0.0,
+            "betas": [0.9, 0.999],
+            "eps": 1e-8,
+            "clip": 0.0,
+            "evaluate_every": 5,
+            "patience": 20,
+        },
+    },
+    "hard": {
+        "task": "hard",
+        "training": {"epochs": 3, "lr": 3e-3, "evaluate_every": 100},
+    },
 }
 """Names of tasks with data and settings that are known to work."""
 

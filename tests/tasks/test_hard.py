@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.models.hard import HardReader
+from regard.tasks import find_recipe, load
+from regard.tasks.finder import Finder
+from regard.tasks.hard import Data, HardTask, LossSettings, Model
+from regard.training import read_config, read_settings, train
+
+
+@pytest.mark.parametrize("estimator", ["straight_through", "gumbel", "reinforce"])
+def test_each_estimator_learns_where_to_look(tmp_path: Path, estimator: str) -> None:
+    config = read_config(
+        find_recipe("hard"),
+        [f"model.estimator={estimator}", "data.held_out=300", "training.steps=300"],
+    )
+    outcome = train(HardTask.from_config(config), config, tmp_path / "run")
+    assert outcome.figures["right_choice"] >= 0.99
+    finder = load(tmp_path / "run")
+    found = finder.find([[3, 1, 4, 1, 5], [9, 2, 6]], [[2, 1, 0, 3, 4], [0, 4, 3]])
+    assert [(one.digit, one.position) for one in found] == [(4, 2), (9, 0)]
+    assert finder.figure(tmp_path / "rows.png").stat().st_size > 5000
+
+
+def test_a_batch_is_a_function_of_epoch_and_step_and_an_epoch_has_every_row_once() -> None:
+    task = HardTask(Data(count=23, rows=7, held_out=5), Model(), LossSettings())
+    assert torch.equal(task.batch(2, 1).digits, task.batch(2, 1).digits)
+    assert not torch.equal(task.batch(2, 1).digits, task.batch(3, 1).digits)
+    rows = [
+        tuple(row) for step in range(task.steps(0)) for row in task.batch(0, step).digits.tolist()
+    ]
+    assert sorted(rows) == sorted(map(tuple, task.train.digits.tolist()))
+
+
+def test_bad_rows_and_tables_are_one_sentence() -> None:
+    finder = Finder(HardReader(10, 5))
+    with pytest.raises(ValueError, match="row 1: 2 digits and 1 marks"):
+        finder.find([[1, 2]], [[0]])
+    with pytest.raises(ValueError, match="row 1: digits are whole numbers from 0 to 9"):
+        finder.find([[1, 10]], [[0, 1]])
+    with pytest.raises(ValueError, match="1 rows of digits need as many of marks, got 0"):
+        finder.find([[1]], [])
+    with pytest.raises(ValueError, match="longest=3 is below shortest=5"):
+        read_settings(Data, {"longest": 3}, "data")
