@@ -15,7 +15,9 @@ def test_the_answer_comes_from_the_chosen_position_alone(estimator: str) -> None
     for mode in (True, False):
         found = reader.train(mode)(SYMBOLS, MARKS, LENGTHS)
         symbol = SYMBOLS.gather(1, found.chosen.unsqueeze(1)).squeeze(1)
-        torch.testing.assert_close(found.logits, reader.output(reader.symbols(symbol)))
+        torch.testing.assert_close(
+            found.logits, reader.output(reader.symbols(symbol.unsqueeze(1)).squeeze(1))
+        )
         assert (found.chosen < LENGTHS).all()
 
 

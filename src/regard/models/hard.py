@@ -1,5 +1,6 @@
 """A reader that looks at one position only, and learns where by one of three estimators."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from regard.core.mask import lengths as of_lengths
 from regard.core.names import nearest
 from regard.layers.hard import HardAttention, HardGumbel, straight_through
 from regard.layers.reinforce import MovingBaseline
-from regard.models.embedding import check_sizes
+from regard.models.embedding import Tokens, check_sizes
 from regard.models.summary import summary
 
 ESTIMATORS: dict[str, Callable[[float], Callable[..., Tensor]] | None] = {
@@ -65,8 +66,9 @@ class HardReader(nn.Module):
         check_sizes(symbols=symbols, marks=marks, dim=dim)
         if estimator not in ESTIMATORS:
             raise ValueError(f"unknown estimator {estimator!r}{nearest(estimator, ESTIMATORS)}")
-        self.symbols, self.marks = nn.Embedding(symbols, dim), nn.Embedding(marks, dim)
-        self.query = nn.Parameter(torch.randn(1, dim))
+        self.symbols, self.marks = Tokens(symbols, dim), Tokens(marks, dim)
+        # small, so that no position is preferred before anything was learned
+        self.query = nn.Parameter(torch.randn(1, dim) / math.sqrt(dim))
         make = ESTIMATORS[estimator]
         options: dict[str, Any] = {} if make is None else {"estimator": make(temperature)}
         self.attention = HardAttention(dim, **options)
