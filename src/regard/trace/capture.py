@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,8 +17,9 @@ from regard.layers.graph import GraphAttention
 from regard.models.aligner import GlobalAligner, LocalAligner
 from regard.trace.adapters import torch_calls
 from regard.trace.call import Call, Inputs
-from regard.trace.record import Freezer, Record, Recorded
-from regard.trace.running import Modules
+from regard.trace.freeze import Freezer
+from regard.trace.record import Heard, Record, Recorded, hear
+from regard.trace.running import Names, running
 from regard.trace.side import sides
 from regard.trace.trace import Trace
 
@@ -58,77 +58,74 @@ def capture(model: Any = None) -> Iterator[Trace]:
                 f"{type(model).__name__}"
             )
         model = held
-    recorder = Recorder(model)
+    recorder = Recorder()
     with torch_calls.reported(), watch(recorder):
-        yield recorder.trace
+        yield Captured(recorder, model)
 
 
 class Recorder:
-    """A watcher that writes what it hears into a trace."""
+    """A watcher that keeps what it hears; names and maps are found when somebody looks."""
 
     edits = False
 
-    def __init__(self, model: nn.Module | None) -> None:
-        self.modules = Modules(model)
+    def __init__(self) -> None:
+        self.records: list[Heard] = []
         self.freeze = Freezer()
-        self.counts: dict[str, int] = {}
-        self.seen: dict[str, tuple[str, str]] = {}
-        about = {} if model is None else {"model": type(model).__name__}
-        self.trace = Trace(about={**about, "version": sys.modules["regard"].__version__})
 
     def asked(self, request: Request) -> Request:
         return request
 
     def attended(self, report: Report) -> None:
         """Keep a call, unless it is repeated for a gradient or belongs to a transform."""
-        if torch._C._current_graph_task_id() != -1 or transformed():
-            return
-        found = self.modules.running(depth=2)
-        if found is None:
-            return
-        name, module = found
-        name = f"{name}.{report.part}" if report.part else name
-        count = self.counts[name] = self.counts.get(name, 0) + 1
-        if name not in self.seen:
-            self.seen[name] = self._sides(name, module)
-        queries, keys = self.seen[name]
-        request = report.request
-        request = self._kept(request) if isinstance(request, Request) else request
-        record = Record(report, request)
-        arrange, shape = _arranged(report.shape, isinstance(module, GraphAttention))
-        self.trace.calls.append(
-            Call(
-                name if count == 1 else f"{name}#{count}",
-                Recorded(record, arrange, shape),
-                queries,
-                keys,
-                _provenance(report),
-                None if request is None else lambda: _inputs(record),
-                lambda: record.error,
-            )
-        )
+        if torch._C._current_graph_task_id() == -1 and not transformed():
+            self.records.append(hear(report, running(depth=2), self.freeze))
 
-    def _kept(self, request: Request) -> Request:
-        """The request apart from the graph of gradients, with the parameters of now."""
-        return replace(
-            request,
-            query=_own(request.query),
-            key=_own(request.key),
-            value=_own(request.value),
-            bias=None if request.bias is None else _own(request.bias),
-            score=self.freeze(request.score),
-        )
 
-    def _sides(self, name: str, module: nn.Module | None) -> tuple[str, str]:
-        holders = [self.modules.get(name.rpartition(".")[0]), module]
+class Captured(Trace):
+    """A trace of what a recorder keeps, which may still grow."""
+
+    def __init__(self, recorder: Recorder, model: nn.Module | None) -> None:
+        self._recorder, self._model = recorder, model
+        self._found: list[Call] = []
+        self._seen = 0
+        self._counts: dict[str, int] = {}
+        about = {} if model is None else {"model": type(model).__name__}
+        super().__init__([], {}, {**about, "version": sys.modules["regard"].__version__})
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls so far, in order."""
+        new = self._recorder.records[self._seen :]
+        if new:
+            self._seen += len(new)
+            names = Names(self._model)
+            self._found += [call for each in new if (call := self._call(Record(each), names))]
+        return self._found
+
+    @calls.setter
+    def calls(self, calls: list[Call]) -> None:
+        self._found = calls
+
+    def _call(self, record: Record, names: Names) -> Call | None:
+        module = record.module
+        name = names.of(module)
+        if name is None:  # of another model
+            return None
+        holders = [names.modules.get(name.rpartition(".")[0]), module]
         aligns = any(isinstance(each, GlobalAligner | LocalAligner) for each in holders)
-        return sides(name, self.modules.names, aligns=aligns)
-
-
-def _own(tensor: Tensor) -> Tensor:
-    """The tensor without its gradient; a parameter is copied, as an optimizer will change it."""
-    tensor, learned = tensor.detach(), isinstance(tensor, nn.Parameter)
-    return tensor.clone() if learned else tensor
+        name = f"{name}.{record.part}" if record.part else name
+        queries, keys = sides(name, list(names.modules), aligns=aligns)
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        arrange, shape = _arranged(record.shape, isinstance(module, GraphAttention))
+        return Call(
+            name if count == 1 else f"{name}#{count}",
+            Recorded(record, arrange, shape),
+            queries,
+            keys,
+            _provenance(record),
+            None if record._request is None else lambda: _inputs(record),
+            lambda: record.error,
+        )
 
 
 def _arranged(
@@ -167,9 +164,9 @@ def _inputs(record: Record) -> Inputs:
     )
 
 
-def _provenance(report: Report) -> dict[str, Any]:
-    found: dict[str, Any] = {"path": report.path, "dtype": str(report.value.dtype)[6:]}
-    request = report.request
+def _provenance(record: Record) -> dict[str, Any]:
+    found: dict[str, Any] = {"path": record.path, "dtype": str(record.dtype)[6:]}
+    request = record._request
     if isinstance(request, Request):
         found["score"] = _named(request.score, SCORES)
         found["normalizer"] = _named(request.normalize, NORMALIZERS)

@@ -1,10 +1,9 @@
 """What is kept of a call: references to what it was made of, from which its map is made later."""
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,38 +11,55 @@ from torch import Tensor, nn
 from regard.attention.watch import Report
 from regard.core.blocks import block_rows
 from regard.core.map import AttentionMap
-from regard.core.mask import Grid, Mask
 from regard.core.request import Request
+from regard.trace.freeze import Freezer
+from regard.trace.one_of import OneOf
 
 TOLERANCE = 1e-3
 """How far weights · values may be from the output, relative to it, before a map counts as wrong."""
 
 
-class Record:
-    """A call as it was: its tensors by reference, its score with the parameters of that moment.
+class Heard(NamedTuple):
+    """What a call leaves behind as it happens: as little as possible."""
 
-    Args:
-        report: what the call reported
-        request: the report's request with a score that no optimizer changes, or what makes it
-    """
+    report: Report
+    module: nn.Module | None  # which made it
+    score: Any  # with the parameters of that moment
+    versions: list[int] | None  # of its tensors; torch does not count in inference mode
 
-    def __init__(self, report: Report, request: Request | Callable[[], Request] | None) -> None:
-        self._request, self._map, self._combine = request, report.map, report.combine
-        self.shape = torch.Size(report.shape)
-        tensors = report.tensors
+
+def hear(report: Report, module: nn.Module | None, freeze: Freezer) -> Heard:
+    """Keep a call, by reference, and apart from the graph of gradients."""
+    output, request, score = report.output, report.request, None
+    if output is not None and output.requires_grad:
         if isinstance(request, Request):
-            tensors = (*request.tensors(), ("value", request.value))
-        self.versions = [(name, tensor, _version(tensor)) for name, tensor in tensors]
-        self._made: tuple[list[int | None], AttentionMap] | None = None
-        output = report.output
-        self.output = None if output is None else output.detach()
-        self.output_version = None if output is None else _version(output)
+            request = _apart(request)
+        report = report._replace(output=_own(output), value=_own(report.value), request=request)
+    if isinstance(request, Request):
+        score = freeze(request.score)
+    versions = None if report.value.is_inference() else [t._version for t in _tensors(report)]
+    return Heard(report, module, score, versions)
+
+
+class Record:
+    """A call as it was, from which its map is made."""
+
+    def __init__(self, heard: Heard) -> None:
+        report = heard.report
+        self._request, self._map, self._combine = report.request, report.map, report.combine
+        self._score, self.module, self.versions = heard.score, heard.module, heard.versions
+        self.path, self.part, self.shape = report.path, report.part, report.shape
+        self.dtype, self.output = report.value.dtype, report.output
+        self._tensors, self._names = _tensors(report), _names(report)
+        self._made: tuple[list[int] | None, AttentionMap] | None = None
 
     @cached_property
     def request(self) -> Request | None:
-        """What was asked."""
+        """What was asked, with the parameters of that moment."""
+        if isinstance(self._request, Request):
+            return _apart(self._request, self._score)
         with torch.no_grad():
-            return self._request() if callable(self._request) else self._request
+            return None if self._request is None else self._request()
 
     @property
     def map(self) -> AttentionMap:
@@ -53,22 +69,26 @@ class Record:
             RuntimeError: if what it is made of was changed in place since, and makes another
                 output now
         """
-        now = [_version(tensor) for _, tensor, _ in self.versions]
+        now = self._now()
         if self._made is None or self._made[0] != now:
             with torch.no_grad():
                 map = self._map(self.request)
-            names = [
-                name
-                for (name, _, before), own in zip(self.versions, now, strict=True)
-                if own != before
-            ]
-            if names and not self._still_true(map):
+            changed = self._changed()
+            if changed and not self._still_true(map):
                 raise RuntimeError(
-                    f"{' and '.join(names)} of this call changed in place after it, so its map is "
-                    "gone; read the map before that"
+                    f"{' and '.join(changed)} of this call changed in place after it, so its map "
+                    "is gone; read the map before that"
                 )
             self._made = now, map
         return self._made[1]
+
+    def _now(self) -> list[int] | None:
+        return self.versions and [tensor._version for tensor in self._tensors]
+
+    def _changed(self) -> list[str]:
+        """Which tensors were changed in place."""
+        pairs = zip(self._names, self.versions or (), self._now() or (), strict=False)
+        return [name for name, before, now in pairs if before != now]
 
     @cached_property
     def error(self) -> float | None:
@@ -78,7 +98,7 @@ class Record:
     @torch.no_grad()
     def _error(self, map: AttentionMap) -> float | None:
         combine, output = self._combine, self.output
-        if combine is None or output is None or _version(output) != self.output_version:
+        if combine is None or output is None or "output" in self._changed():
             return None
         worst = output.new_zeros((), dtype=torch.float64)
         length = map.shape[-2]
@@ -103,7 +123,11 @@ class Record:
     def example(self, index: int) -> AttentionMap | None:
         """The map of one entry of the first dimension, by itself; None if it takes the batch."""
         request = self.request
-        if request is None or not request.leading or self.shape[:-2] != request.leading:
+        if (
+            request is None
+            or not request.leading
+            or tuple(self.shape[:-2]) != tuple(request.leading)
+        ):
             return None
         if getattr(request.normalize, "needs_noise", False):
             return None
@@ -115,7 +139,7 @@ class Record:
                 return tensor
             return tensor[index if len(tensor) > 1 else 0]
 
-        mask = None if request.mask is None else _OneOf(request.mask, index, request.grid)
+        mask = None if request.mask is None else OneOf(request.mask, index, request.grid)
         bias = None if request.bias is None else own(request.bias)
         one = replace(
             request,
@@ -168,64 +192,45 @@ class Recorded(AttentionMap):
         return AttentionMap(weights, scores, shape)
 
 
-class Freezer:
-    """Scores with copies of their parameters, each copied once for as long as it does not change.
-
-    >>> score, freeze = nn.Linear(2, 3), Freezer()
-    >>> kept = freeze(score)
-    >>> _ = nn.init.zeros_(score.weight)
-    >>> freeze(score) is kept, bool((kept.weight == 0).all())
-    (False, False)
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[int, tuple[nn.Module, list[int | None], nn.Module]] = {}
-
-    def __call__(self, score: Any) -> Any:
-        """The score as it is now."""
-        if isinstance(score, nn.Module):
-            return self._module(score)
-        inside = getattr(score, "__dict__", {})
-        modules = {name: part for name, part in inside.items() if isinstance(part, nn.Module)}
-        if not modules:
-            return score
-        score = copy.copy(score)
-        score.__dict__.update({name: self._module(part) for name, part in modules.items()})
-        return score
-
-    def _module(self, module: nn.Module) -> nn.Module:
-        tensors = [*module.parameters(), *module.buffers()]
-        if not tensors:
-            return module
-        versions = [_version(tensor) for tensor in tensors]
-        kept = self._kept.get(id(module))
-        if kept is None or kept[1] != versions:
-            memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in tensors}
-            kept = module, versions, copy.deepcopy(module, memo)
-            self._kept[id(module)] = kept
-        return kept[2]
+def _tensors(report: Report) -> list[Tensor]:
+    """What a map is made of and what came of it; `_names` has their names."""
+    request, output = report.request, report.output
+    if not isinstance(request, Request):
+        found = [tensor for _, tensor in report.tensors]
+    else:
+        found = [request.query, request.key, request.value]
+        if request.bias is not None:
+            found.append(request.bias)
+        if request.mask is not None:
+            found += request.mask.tensors()
+    if output is not None:
+        found.append(output)
+    return found
 
 
-class _OneOf(Mask):
-    """A mask of a batch, for one of its entries."""
-
-    def __init__(self, mask: Mask, index: int, grid: Grid) -> None:
-        self.mask, self.index, self.grid = mask, index, grid
-        self.leading = max(mask.leading - 1, 0)
-
-    def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
-        block = self.mask.block(rows, keys, self.grid)
-        if block.dim() < self.grid.leading + 2:
-            return block
-        return block[self.index if len(block) > 1 else 0]
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.mask.tensors()
-
-    def __repr__(self) -> str:
-        return repr(self.mask)
+def _names(report: Report) -> list[str]:
+    request = report.request
+    found = [name for name, _ in report.tensors]
+    if isinstance(request, Request):
+        found = ["query", "key", "value", *["bias"] * (request.bias is not None)]
+        found += ["mask"] * (0 if request.mask is None else len(request.mask.tensors()))
+    return found if report.output is None else [*found, "output"]
 
 
-def _version(tensor: Tensor) -> int | None:
-    """How often a tensor was changed in place; torch does not count in inference mode."""
-    return None if tensor.is_inference() else tensor._version
+def _apart(request: Request, score: Any = None) -> Request:
+    """The request apart from the graph of gradients; with another score, if there is one."""
+    return replace(
+        request,
+        query=_own(request.query),
+        key=_own(request.key),
+        value=_own(request.value),
+        bias=None if request.bias is None else _own(request.bias),
+        score=request.score if score is None else score,
+    )
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """The tensor without its gradient; a parameter is copied, as an optimizer will change it."""
+    if isinstance(tensor, nn.Parameter):
+        return tensor.detach().clone()
+    return tensor.detach() if tensor.requires_grad else tensor

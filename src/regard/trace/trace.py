@@ -1,7 +1,7 @@
 """A trace: the attention calls of one run of a model, by name, with the tokens they are about."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -117,7 +117,7 @@ class Trace:
         for call in self.calls:
             rows, columns = real(call.queries, call.shape[-2]), real(call.keys, call.shape[-1])
             calls.append(call.of(example, rows or None, columns or None))
-        return replace(self, calls=calls, tokens=tokens, about={**self.about, "example": example})
+        return Trace(calls, tokens, {**self.about, "example": example})
 
     def select(
         self,
@@ -139,11 +139,11 @@ class Trace:
             calls = [c for c in calls if any(fnmatchcase(c.name, each) for each in patterns)]
             if not calls:
                 raise KeyError(f"no call is named like {patterns}; there are {self.names}")
-        return replace(self, calls=[call.select(heads, rows) for call in calls])
+        return Trace([call.select(heads, rows) for call in calls], self.tokens, self.about)
 
     def stitched(self) -> "Trace":
         """The trace with one map for each module, of all its calls: the steps of a decoder."""
-        return replace(self, calls=stitched(self.calls))
+        return Trace(stitched(self.calls), self.tokens, self.about)
 
     def check(self, call: Call) -> None:
         """Raise unless the labels of one example are as many as the map has rows and columns."""

@@ -8,7 +8,6 @@ where a module has one, torch leaves its fast path, and the numbers change.
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from threading import Lock
 from typing import Any
 
@@ -98,9 +97,9 @@ def reported() -> Iterator[None]:
     with _lock:
         _users += 1
         if _users == 1:
-            for (place, name), report in PLACES.items():
-                _originals[place, name] = original = getattr(place, name)
-                setattr(place, name, _reporting(original, report))
+            for (place, name), call in _reporting.items():
+                _originals[place, name] = getattr(place, name)
+                setattr(place, name, call)
     try:
         yield
     finally:
@@ -109,19 +108,22 @@ def reported() -> Iterator[None]:
             if not _users:
                 for (place, name), original in _originals.items():
                     setattr(place, name, original)
-                _originals.clear()
 
 
-def _reporting(original: Callable, report: Callable[..., Report]) -> Callable:
-    @wraps(original)
+def _reporter(place: Any, name: str) -> Callable:
+    report = PLACES[place, name]
+
     def call(*args: Any, **options: Any) -> Any:
-        output = original(*args, **options)
+        output = _originals[place, name](*args, **options)
         told = watchers()
         if told and not _inside():
             tell(told, report(output, *args, **options))
         return output
 
     return call
+
+
+_reporting = {where: _reporter(*where) for where in PLACES}
 
 
 def _inside() -> bool:
