@@ -134,11 +134,12 @@ def test_there_are_fewer_hypotheses_if_there_are_no_more_texts():
 
 
 def test_a_larger_penalty_prefers_longer_outputs():
-    model = model_of("luong")
-    source, lengths = sources([7, 5, 6, 3, 2, 7])
-    short, long = (beam(model, source, lengths, size=7, penalty=penalty) for penalty in (0.0, 2.0))
-    count = [sum(len(h[0].tokens) for h in found) for found in (short, long)]
-    assert count[0] < count[1]
+    model = model_of("gnmt", ends=-1.0)
+    counts = []
+    for penalty in (0.0, 3.0):
+        found = beam(model, *sources([7, 5, 6, 3, 2, 7]), size=7, penalty=penalty, limits=SHORT)
+        counts.append(sum(len(best.tokens) for best, *_ in found))
+    assert counts[0] < counts[1]
 
 
 def test_an_empty_source_becomes_an_empty_output():
