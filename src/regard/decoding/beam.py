@@ -6,12 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.attention import watch
 from regard.data.batch import EOS
+from regard.decoding.greedy import CROWD
 from regard.decoding.hypothesis import EMPTY, Hypothesis, longer
 from regard.decoding.limits import Limits
 from regard.decoding.places import keeping_places, without
 from regard.decoding.search import Model, Search, begin, evaluating, forbidden
 from regard.decoding.trail import Ending, Trail
+from regard.layers.moves import Moves
 
 
 def beam(
@@ -86,20 +89,20 @@ def _searched(
     trail = Trail()
     state, tokens = search.state, search.first
     owner = np.arange(len(search.numbers))  # the sentence of each group of beams
+    working = np.ones(len(owner), dtype=bool)  # of each group
     totals = np.zeros((len(owner), 1))  # log-probability of each beam; the first step has one
     endings: list[list[Ending]] = [[] for _ in owner]
-    bound = [longer(int(limit), penalty) for limit in search.limits]  # what length can give at most
-    while len(owner):
+    bound = [longer(int(limit), penalty) for limit in search.limits]  # what length gives at most
+    while working.any():
         features, state = model.step(tokens, state)
         steps, beams = len(trail) + 1, totals.shape[1]
         scores, parents, chosen = _candidates(
             search.scores(model.output(features), banned, np.repeat(owner, beams), steps - 1),
             totals,
             2 * size,
-        )  # (sentences, candidates) each, the best first
-        real = scores > -np.inf
+        )  # (groups, candidates) each, the best first
         last = search.limits[owner] <= steps
-        ends = real & ((chosen == EOS) | last[:, None])
+        ends = (scores > -np.inf) & ((chosen == EOS) | last[:, None])
         ends[:, size:] = False  # a hypothesis ends while it is among the best
         for group, place in zip(*ends.nonzero(), strict=True):
             entry = int(group * beams + parents[group, place])
@@ -107,32 +110,46 @@ def _searched(
             endings[owner[group]].append(Ending(steps, entry, token, score))
         scores[chosen == EOS] = -np.inf
         order = np.argsort(-scores, axis=1, kind="stable")[:, :size]
-        totals, parents, chosen = (
-            np.take_along_axis(t, order, 1) for t in (scores, parents, chosen)
-        )
-        done = last | (totals[:, 0] == -np.inf)
-        for group in (~done).nonzero()[0]:
+        totals, parents, chosen = (_at(order, t) for t in (scores, parents, chosen))
+        working &= ~last & (totals[:, 0] > -np.inf)
+        for group in working.nonzero()[0]:
             own = endings[owner[group]]
-            if len(own) >= n_best:
-                hopes = totals[group, 0] / bound[owner[group]]
-                ranked = sorted(
-                    (end.score / longer(end.steps, penalty) for end in own), reverse=True
-                )
-                done[group] = len(own) >= size or ranked[n_best - 1] >= hopes
-        stay = without(done)
+            hope = totals[group, 0] / bound[owner[group]]
+            working[group] = not _settled(own, hope, size, n_best, penalty)
+        totals[~working] = -np.inf
+        stay = np.arange(len(owner))
+        if working.mean() <= CROWD:
+            stay = without(~working)
         place = keeping_places(parents, beams)
-        totals, parents, chosen = (
-            np.take_along_axis(t, place, 1)[stay] for t in (totals, parents, chosen)
-        )
-        owner = owner[stay]
+        totals, parents, chosen = (_at(place, t)[stay] for t in (totals, parents, chosen))
+        owner, working = owner[stay], working[stay]
         entries = (stay[:, None] * beams + parents).reshape(-1)
         trail.step(chosen.reshape(-1), entries, state.weights)
-        tokens = torch.from_numpy(chosen.reshape(-1)).to(tokens.device)
-        index = torch.from_numpy(entries).to(tokens.device)
         if state.weights is not None:
             state = state._replace(weights={})
-        state = state.reorder(index)
+        tokens = torch.from_numpy(chosen.reshape(-1)).to(tokens.device)
+        index = torch.from_numpy(entries).to(tokens.device)
+        state = state.reorder(Moves(index, len(features), spent=not watch.watching))
     return trail, endings
+
+
+def _settled(own: list[Ending], hope: float, size: int, n_best: int, penalty: float) -> bool:
+    """Whether the best of these endings stay the best, whatever those that go on become.
+
+    Args:
+        hope: the most that one that goes on can rank
+    """
+    if len(own) < n_best:
+        return False
+    if len(own) >= size:
+        return True
+    ranked = sorted((end.score / longer(end.steps, penalty) for end in own), reverse=True)
+    return ranked[n_best - 1] >= hope
+
+
+def _at(order: np.ndarray, array: np.ndarray) -> np.ndarray:
+    """Each row of an array in its own order."""
+    return np.take_along_axis(array, order, 1)
 
 
 def _candidates(

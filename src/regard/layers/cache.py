@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.core.mask import Grid, Mask
 from regard.layers.heads import mask_over_heads
+from regard.layers.moves import Moves, as_moves
 
 ROOM = 16
 """Positions that a past has room for at first."""
@@ -49,7 +50,7 @@ class Past:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """What is remembered, (batch, ..., length, width) each."""
-        return tuple(buffer[..., self.begin : self.end, :] for buffer in self.buffers)
+        return tuple(map(self._part, self.buffers))
 
     def append(self, *new: Tensor) -> "Past":
         """The past with `new` tensors (batch, ..., steps, width) at its end."""
@@ -65,16 +66,22 @@ class Past:
         begin = past.begin if self.keep is None else max(past.begin, end - self.keep)
         return replace(past, begin=begin, end=end, length=self.length + steps)
 
-    def reorder(self, index: Tensor) -> "Past":
+    def reorder(self, index: Tensor | Moves) -> "Past":
         """The past of other beams: entry i becomes what entry index[i] was.
 
         Args:
-            index: whole numbers (new batch,); if every entry stays in its place nothing is copied
+            index: whole numbers (new batch,), or moves that are worked out already; if every
+                entry stays in its place nothing is copied
         """
-        if stays(index, self.batch):
+        moves = as_moves(index, self.batch)
+        if moves.stays:
             return self
-        buffers = tuple(buffer.index_select(0, index) for buffer in self.buffers)
-        return replace(self, batch=len(index), buffers=buffers, written=[self.end])
+        buffers = tuple(moves.of(buffer, self._part) for buffer in self.buffers)
+        return replace(self, batch=len(moves), buffers=buffers, written=[self.end])
+
+    def _part(self, buffer: Tensor) -> Tensor:
+        """What is remembered of a buffer."""
+        return buffer[..., self.begin : self.end, :]
 
     def _has_room(self, steps: int) -> bool:
         """Whether there is room behind this past that no other successor has taken."""
@@ -114,12 +121,14 @@ class SharedMemory:
         visible: which of it is real, bool (sentences or 1, heads or 1, 1, N), or None for all
         beams: entries of the batch for each sentence
         length: steps taken
+        shade: `visible` as what to add to scores, 0 or -inf; None if some query sees nothing
     """
 
     tensors: tuple[Tensor, ...]
     visible: Tensor | None
     beams: int
     length: int = 0
+    shade: Tensor | None = None
 
     @property
     def sentences(self) -> int:
@@ -146,25 +155,29 @@ class SharedMemory:
             return output
         return output.unflatten(-2, (self.beams, -1)).movedim(-3, 1).flatten(0, 1)
 
-    def reorder(self, index: Tensor) -> "SharedMemory":
+    def reorder(self, index: Tensor | Moves) -> "SharedMemory":
         """The memory of other beams: entry i becomes what entry index[i] was.
 
         Args:
-            index: whole numbers (new batch,); sentences are copied only if one of them leaves,
-                moves, or has another number of beams than the others
+            index: whole numbers (new batch,), or moves that are worked out already; sentences are
+                copied only if one of them leaves, moves, or has another number of beams than the
+                others
         """
-        owner = index // self.beams
-        sentences, counts = owner.unique_consecutive(return_counts=True)
-        beams = int(counts[0]) if len(counts) else 1
-        if bool((counts != beams).any()):
-            sentences, beams = owner, 1
-        if stays(sentences, self.sentences):
+        moves, beams = as_moves(index, self.batch).groups(self.beams)
+        if moves.stays:
             return replace(self, beams=beams)
-        visible = self.visible
-        if visible is not None and len(visible) > 1:
-            visible = visible.index_select(0, sentences)
-        tensors = tuple(tensor.index_select(0, sentences) for tensor in self.tensors)
-        return replace(self, tensors=tensors, visible=visible, beams=beams)
+        return replace(
+            self,
+            tensors=tuple(map(moves.of, self.tensors)),
+            visible=_picked(self.visible, moves),
+            shade=_picked(self.shade, moves),
+            beams=beams,
+        )
+
+
+def _picked(mask: Tensor | None, moves: Moves) -> Tensor | None:
+    """A mask (sentences or 1, ...) in a new order."""
+    return mask if mask is None or len(mask) == 1 else moves.of(mask)
 
 
 def start(
@@ -200,12 +213,10 @@ def start(
     visible = None if memory_mask is None else _visible(memory_mask, memory, heads)
     if visible is not None:
         memory = torch.where(visible.any(1).mT, memory, 0.0)  # NaN in padding ends here
-    return SharedMemory(project(memory), visible, batch // max(sentences, 1))
-
-
-def stays(index: Tensor, batch: int) -> bool:
-    """Whether an index leaves every entry of a batch in its place."""
-    return len(index) == batch and torch.equal(index, torch.arange(batch, device=index.device))
+    shade = None
+    if visible is not None and bool(visible.any(-1).all()):
+        shade = torch.zeros_like(visible, dtype=memory.dtype).masked_fill_(~visible, -torch.inf)
+    return SharedMemory(project(memory), visible, batch // max(sentences, 1), shade=shade)
 
 
 def _visible(mask: Mask | Tensor, memory: Tensor, heads: int) -> Tensor | None:

@@ -21,6 +21,7 @@ from regard.layers.heads import (
 )
 from regard.layers.per_head import per_head
 from regard.layers.position import ALiBi, Position, Rotary
+from regard.layers.step import attend_step, suits
 
 MultiHeadState = Past | SharedMemory
 
@@ -226,17 +227,26 @@ class MultiHeadAttention(nn.Module):
             self._check(key=x, value=x)
             state = state.append(self._keys(placed, offset), self._values(placed))
             k, v = state.tensors
-            mask = causal() if steps > 1 else None
             bias = self._position_bias(q, k.shape[2], offset)
-            context, map = self._attend(q, k, v, mask, bias, return_map)
-            map = None if map is None else computed_map(map)
+            if steps == 1 and self._plain(q, k):
+                context, map = attend_step(q, k, v, bias=bias, return_map=return_map)
+            else:
+                mask = causal() if steps > 1 else None
+                context, map = self._attend(q, k, v, mask, bias, return_map)
+                map = None if map is None else computed_map(map)
         else:
             k, v = state.tensors
-            mask = None if state.visible is None else as_mask(state.visible)
             bias = self._position_bias(q, k.shape[2], offset)
             if bias is not None:
                 bias = bias.repeat(1, state.beams, 1)  # the beams of a sentence are its queries
-            context, map = self._attend(state.grouped(q), k, v, mask, bias, return_map)
+            q = state.grouped(q)
+            if self._plain(q, k) and (state.visible is None or state.shade is not None):
+                context, map = attend_step(
+                    q, k, v, shade=state.shade, bias=bias, return_map=return_map
+                )
+            else:
+                mask = None if state.visible is None else as_mask(state.visible)
+                context, map = self._attend(q, k, v, mask, bias, return_map)
             context = state.ungrouped(context)
             map = None if map is None else computed_map(map, state.ungrouped)
             state = state.stepped(steps)
@@ -305,6 +315,11 @@ class MultiHeadAttention(nn.Module):
             return (attended.flatten(1, 2) if grouped else attended), None
         context, map = attended
         return (context.flatten(1, 2), ungrouped_map(map)) if grouped else (context, map)
+
+    def _plain(self, q: Tensor, k: Tensor) -> bool:
+        """Whether a step needs no more than two products."""
+        drops = self.training and self.dropout > 0
+        return self.score == "scaled_dot" and not drops and suits(q, k)
 
     def _join(self, context: Tensor) -> Tensor:
         """(batch, heads, M, width) to (batch, M, out_dim)."""

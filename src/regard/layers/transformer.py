@@ -13,6 +13,7 @@ from regard.core.mask import Mask, as_mask, causal
 from regard.core.score import Score
 from regard.layers.add_norm import PostNorm, PreNorm
 from regard.layers.feed_forward import FeedForward
+from regard.layers.moves import Moves, as_moves
 from regard.layers.multi_head import MultiHeadAttention, MultiHeadState
 from regard.layers.position import Position
 
@@ -128,9 +129,10 @@ class DecoderState(NamedTuple):
     past: MultiHeadState
     memory: MultiHeadState
 
-    def reorder(self, index: Tensor) -> "DecoderState":
+    def reorder(self, index: Tensor | Moves) -> "DecoderState":
         """The state of other beams: entry i becomes what entry index[i] was."""
-        return DecoderState(self.past.reorder(index), self.memory.reorder(index))
+        moves = as_moves(index, self.past.batch)
+        return DecoderState(self.past.reorder(moves), self.memory.reorder(moves))
 
 
 class DecoderLayer(nn.Module):

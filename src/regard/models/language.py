@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.core.mask import causal
 from regard.core.score import Score
+from regard.layers.moves import Moves, as_moves
 from regard.layers.multi_head import MultiHeadState
 from regard.models.embedding import Tokens, check_dropout, tied
 from regard.models.memory import Maps
@@ -24,12 +25,13 @@ class LanguageState(NamedTuple):
     length: int  # steps taken
     weights: dict[str, Tensor] | None  # the last step's, (batch, heads, t); None if nobody asked
 
-    def reorder(self, index: Tensor) -> "LanguageState":
+    def reorder(self, index: Tensor | Moves) -> "LanguageState":
         """The state of other beams: entry i becomes what entry index[i] was."""
+        moves = as_moves(index, self.layers[0].batch)
         weights = self.weights
         if weights is not None:
-            weights = {name: tensor.index_select(0, index) for name, tensor in weights.items()}
-        layers = tuple(layer.reorder(index) for layer in self.layers)
+            weights = {n: tensor.index_select(0, moves.index) for n, tensor in weights.items()}
+        layers = tuple(layer.reorder(moves) for layer in self.layers)
         return LanguageState(layers, self.length, weights)
 
 

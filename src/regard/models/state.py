@@ -5,6 +5,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from regard.layers.cache import Past, SharedMemory
+from regard.layers.moves import Moves, as_moves
 from regard.models.recurrent import Hidden
 
 
@@ -16,15 +17,16 @@ class State(NamedTuple):
     fed: Tensor | None  # (batch, width), what else joins the next input
     weights: dict[str, Tensor] | None  # the last step's, (batch, 1, S); None if nobody asked
 
-    def reorder(self, index: Tensor) -> "State":
+    def reorder(self, index: Tensor | Moves) -> "State":
         """The state of other beams: entry i becomes what entry index[i] was."""
+        moves = as_moves(index, len(self.hidden[0]))
 
         def picked(tensor: Tensor) -> Tensor:
-            return tensor.index_select(0, index)
+            return tensor.index_select(0, moves.index)
 
         return State(
             tuple(map(picked, self.hidden)),
-            None if self.memory is None else self.memory.reorder(index),
+            None if self.memory is None else self.memory.reorder(moves),
             None if self.fed is None else picked(self.fed),
             None if self.weights is None else {k: picked(w) for k, w in self.weights.items()},
         )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.core.names import nearest
 from regard.core.score import Score
+from regard.layers.moves import Moves, as_moves
 from regard.layers.transformer import DecoderState
 from regard.models.embedding import Frames, Tokens, check_dropout, reader, tied
 from regard.models.memory import Maps, Memory, real, without_padding
@@ -27,12 +28,13 @@ class TransformerState(NamedTuple):
     length: int  # steps taken
     weights: dict[str, Tensor] | None  # the last step's, (batch, heads, S); None if nobody asked
 
-    def reorder(self, index: Tensor) -> "TransformerState":
+    def reorder(self, index: Tensor | Moves) -> "TransformerState":
         """The state of other beams: entry i becomes what entry index[i] was."""
+        moves = as_moves(index, self.layers[0].past.batch)
         weights = self.weights
         if weights is not None:
-            weights = {name: tensor.index_select(0, index) for name, tensor in weights.items()}
-        layers = tuple(layer.reorder(index) for layer in self.layers)
+            weights = {n: tensor.index_select(0, moves.index) for n, tensor in weights.items()}
+        layers = tuple(layer.reorder(moves) for layer in self.layers)
         return TransformerState(layers, self.length, weights)
 
 

@@ -1,0 +1,91 @@
+"""One step of dot-product attention: a query or a few, straight through two products.
+
+What a step computes is so small that choosing a path would take longer than the path.
+"""
+
+import torch
+from torch import Tensor
+
+from regard.attention import watch
+from regard.attention.attend import map_of
+from regard.core.map import AttentionMap
+from regard.core.mask import as_mask
+from regard.core.names import find_normalizer, find_score
+from regard.core.request import make_request
+
+
+def suits(query: Tensor, key: Tensor) -> bool:
+    """Whether `attend_step` may compute this: nobody differentiates, and nobody edits."""
+    return (
+        query.dtype in (torch.float32, torch.float64)
+        and not (torch.is_grad_enabled() and (query.requires_grad or key.requires_grad))
+        and not (watch.watching and watch.edited(watch.watchers()))
+    )
+
+
+def attend_step(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    shade: Tensor | None = None,
+    bias: Tensor | None = None,
+    return_map: bool = False,
+) -> tuple[Tensor, AttentionMap | None]:
+    """softmax(q kᵀ / √d + bias + shade) v, and its map.
+
+    >>> q, k, v = torch.randn(2, 3, 1, 4), torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 4)
+    >>> output, map = attend_step(q, k, v, return_map=True)
+    >>> torch.allclose(map.dense() @ v, output, atol=1e-6)
+    True
+
+    Args:
+        query: (batch, heads, M, width)
+        key, value: (batch, heads, N, width); if they have fewer heads, groups of heads share one
+        shade: 0 where keys may be seen, -inf where not, (batch or 1, heads or 1, 1, N); every
+            query sees one or more
+        bias: added to the scores, (heads or 1, M, N)
+    """
+    heads, shared = query.shape[1], key.shape[1]
+    q = query * query.shape[-1] ** -0.5
+    if heads != shared:  # the heads that share keys are queries of one
+        q = q.reshape(q.shape[0], shared, -1, q.shape[-1])
+    scores = q @ key.mT
+    if heads != shared:
+        scores = scores.reshape(*query.shape[:3], -1)
+    if bias is not None:
+        scores = scores + bias
+    weights = torch.softmax(scores if shade is None else scores + shade, dim=-1)
+    by_key = weights if heads == shared else weights.reshape(*q.shape[:3], -1)
+    output = (by_key @ value).view(query.shape)
+    if watch.watching:
+        _report(query, key, value, shade, bias, output)
+    if not return_map:
+        return output, None
+    map = AttentionMap(
+        lambda rows: weights[..., rows, :], lambda rows: scores[..., rows, :], weights.shape
+    )
+    return output, map
+
+
+def _report(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    shade: Tensor | None,
+    bias: Tensor | None,
+    output: Tensor,
+) -> None:
+    """Tell those who watch of a call that they would have seen in `attend`."""
+    group = query.shape[1] // key.shape[1]
+    request = make_request(
+        query,
+        key.repeat_interleave(group, 1) if group > 1 else key,
+        value.repeat_interleave(group, 1) if group > 1 else value,
+        score=find_score("scaled_dot"),
+        mask=None if shade is None else as_mask(shade == 0),
+        bias=bias,
+        normalize=find_normalizer("softmax"),
+        dropout=0.0,
+    )
+    watch.attended(watch.watchers(), request.seeded(), output, "step", map_of)
