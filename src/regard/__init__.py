@@ -63,13 +63,14 @@ __all__ = [
     "from_torch_mha",
     "lengths",
     "load",
+    "load_trace",
     "segments",
     "visible",
     "weighted_sum",
     "window",
 ]
 
-_LATE = {"capture": "regard.trace", "load": "regard.tasks"}
+_LATE = {"capture": "regard.trace", "load": "regard.tasks", "load_trace": "regard.trace"}
 """Names that are imported when somebody asks for them, so that importing regard stays quick."""
 
 

@@ -34,6 +34,8 @@ class Freezer:
     def _module(self, module: nn.Module) -> nn.Module:
         kept = self._kept.get(id(module))
         if kept is None:
+            if not (module._parameters or module._buffers or module._modules):
+                return module
             tensors = [*module.parameters(), *module.buffers()]
             kept = self._kept[id(module)] = _Kept(module, tensors)
         return kept.now()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from os import PathLike
 from typing import Any
 
 from torch import Tensor
@@ -144,6 +145,12 @@ class Trace:
     def stitched(self) -> "Trace":
         """The trace with one map for each module, of all its calls: the steps of a decoder."""
         return Trace(stitched(self.calls), self.tokens, self.about)
+
+    def save(self, path: str | PathLike[str], *, inputs: bool = False) -> None:
+        """Write the trace to a file, see `save_trace`; `load_trace` reads it."""
+        from regard.trace.file import save_trace
+
+        save_trace(self, path, inputs=inputs)
 
     def check(self, call: Call) -> None:
         """Raise unless the labels of one example are as many as the map has rows and columns."""
