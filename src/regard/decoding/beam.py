@@ -12,6 +12,7 @@ from regard.decoding.greedy import CROWD
 from regard.decoding.hypothesis import EMPTY, Hypothesis, longer
 from regard.decoding.limits import Limits
 from regard.decoding.places import keeping_places, without
+from regard.decoding.scores import Reader, Scores
 from regard.decoding.search import Model, Search, begin, evaluating, forbidden
 from regard.decoding.trail import Ending, Trail
 from regard.layers.moves import Moves
@@ -68,22 +69,21 @@ def beam(
         )
         if search is None:
             return found
-        banned = forbidden(forbid, model, source.device)
-        trail, endings = _searched(model, search, banned, size, n_best, penalty)
-    for sentence, own in enumerate(endings):
+        read = Reader(model.output, forbidden(forbid, model, source.device))
+        trail, endings = _searched(model, search, read, size, n_best, penalty)
+    for own in endings:
         own.sort(key=lambda end: -end.score / longer(end.steps, penalty))
         del own[n_best:]
-        lengths = [int(search.lengths[sentence])] * len(own)
-        maps = trail.maps(own, lengths) if return_map else [None] * len(own)
-        found[search.numbers[sentence]] = [
-            Hypothesis(trail.tokens(end), end.score, map)
-            for end, map in zip(own, maps, strict=True)
-        ]
+    flat = [end for own in endings for end in own]
+    lengths = np.repeat(search.lengths, list(map(len, endings))).tolist()
+    maps = iter(trail.maps(flat, lengths) if return_map else [None] * len(flat))
+    for number, own in zip(search.numbers, endings, strict=True):
+        found[number] = [Hypothesis(trail.tokens(end), end.score, next(maps)) for end in own]
     return found
 
 
 def _searched(
-    model: Model, search: Search, banned: Tensor, size: int, n_best: int, penalty: float
+    model: Model, search: Search, read: Reader, size: int, n_best: int, penalty: float
 ) -> tuple[Trail, list[list[Ending]]]:
     """All steps: the trail, and where the hypotheses of each sentence end."""
     trail = Trail()
@@ -97,9 +97,7 @@ def _searched(
         features, state = model.step(tokens, state)
         steps, beams = len(trail) + 1, totals.shape[1]
         scores, parents, chosen = _candidates(
-            search.scores(model.output(features), banned, np.repeat(owner, beams), steps - 1),
-            totals,
-            2 * size,
+            read(features, search.forced(np.repeat(owner, beams), steps - 1)), totals, 2 * size
         )  # (groups, candidates) each, the best first
         last = search.limits[owner] <= steps
         ends = (scores > -np.inf) & ((chosen == EOS) | last[:, None])
@@ -153,21 +151,21 @@ def _at(order: np.ndarray, array: np.ndarray) -> np.ndarray:
 
 
 def _candidates(
-    scores: Tensor, totals: np.ndarray, count: int
+    scores: Scores, totals: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The likeliest continuations of each sentence, the best first.
 
     Args:
-        scores: log-probabilities of the next token, (sentences · beams, vocabulary)
+        scores: of the next token of sentences · beams entries
         totals: of the beams so far, (sentences, beams)
         count: how many
 
     Returns: log-probabilities, beams and tokens, (sentences, count) each
     """
     sentences, beams = totals.shape
-    best, ids = scores.topk(min(count, scores.shape[1]))  # of each beam
+    best, ids = scores.top(count)  # of each beam
     width = best.shape[1]
-    each = best.double().cpu().numpy().reshape(sentences, beams, width)
+    each = best.cpu().numpy().reshape(sentences, beams, width)
     sums = (each + totals[..., None]).reshape(sentences, -1)
     order = np.argsort(-sums, axis=1, kind="stable")[:, :count]
     tokens = ids.cpu().numpy().reshape(sentences, -1)

@@ -9,11 +9,12 @@ from torch import Tensor
 from regard.data.batch import EOS
 from regard.decoding.hypothesis import EMPTY, Hypothesis
 from regard.decoding.limits import Limits
+from regard.decoding.scores import Reader, Scores
 from regard.decoding.search import Model, begin, evaluating, forbidden
 from regard.decoding.trail import Ending, Trail
 
-Choose = Callable[[Tensor, np.ndarray, int], Tensor]
-"""(log-probabilities (entries, vocabulary), their sentences, step) -> tokens (entries,)"""
+Choose = Callable[[Scores, np.ndarray, int], Tensor]
+"""(scores of each entry, the sentence of each, step) -> tokens (entries,)"""
 
 CROWD = 0.75
 """Entries of finished sentences stay until only this share of a batch is still at work."""
@@ -49,8 +50,8 @@ def greedy(
     Returns: one hypothesis a sentence, in the order of the sources
     """
 
-    def likeliest(scores: Tensor, sentences: np.ndarray, step: int) -> Tensor:
-        return scores.argmax(-1)
+    def likeliest(scores: Scores, sentences: np.ndarray, step: int) -> Tensor:
+        return scores.top(1)[1].squeeze(1)
 
     return walk(
         model,
@@ -78,8 +79,7 @@ def walk(
     """Continue every sentence by one token at a time, as `choose` says.
 
     Args: those of `greedy`, and
-        choose: picks a token of each entry from its log-probabilities; those of forbidden tokens
-            are -inf
+        choose: picks a token of each entry from its scores
     """
     nothing = EMPTY._replace(maps={}) if return_map else EMPTY
     found = [nothing] * len(source)
@@ -89,7 +89,7 @@ def walk(
         )
         if search is None:
             return found
-        banned = forbidden(forbid, model, source.device)
+        read = Reader(model.output, forbidden(forbid, model, source.device))
         state, tokens, trail = search.state, search.first, Trail()
         owner = np.arange(len(search.numbers))  # the sentence of each entry of the batch
         working = np.ones(len(owner), dtype=bool)
@@ -97,10 +97,10 @@ def walk(
         endings: dict[int, Ending] = {}
         while working.any():
             features, state = model.step(tokens, state)
-            scores = search.scores(model.output(features), banned, owner, len(trail))
+            scores = read(features, search.forced(owner, len(trail)))
             tokens = choose(scores, search.numbers[owner], len(trail))
             chosen = tokens.cpu().numpy()
-            totals += scores.gather(1, tokens[:, None]).squeeze(1).double().cpu().numpy()
+            totals += scores.of(tokens[:, None]).squeeze(1).cpu().numpy()
             steps = len(trail) + 1
             over = working & ((chosen == EOS) | (search.limits[owner] <= steps))
             for entry in over.nonzero()[0].tolist():

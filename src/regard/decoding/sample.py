@@ -9,6 +9,7 @@ from torch import Tensor
 from regard.decoding.greedy import walk
 from regard.decoding.hypothesis import Hypothesis
 from regard.decoding.limits import Limits
+from regard.decoding.scores import Scores
 from regard.decoding.search import Model
 
 
@@ -54,15 +55,16 @@ def sample(
         raise ValueError(f"numbers should be {len(source)}, one a source, got {len(numbers)}")
     draws = [np.random.default_rng((seed, number)) for number in numbers]
 
-    def choose(scores: Tensor, sentences: np.ndarray, step: int) -> Tensor:
+    def choose(scores: Scores, sentences: np.ndarray, step: int) -> Tensor:
         drawn = torch.tensor([draws[s].random() for s in sentences], dtype=torch.double)
-        scores = scores / temperature
         tokens: Tensor | None = None
         if top_k is not None:
-            scores, tokens = scores.topk(min(top_k, scores.shape[1]))
+            logits, tokens = scores.top(top_k)
         elif top_p is not None:
-            scores, tokens = scores.sort(descending=True)
-        chances = scores.double().softmax(-1)
+            logits, tokens = scores.logits.sort(descending=True)
+        else:
+            logits = scores.logits
+        chances = (logits.double() / temperature).softmax(-1)
         if top_p is not None:
             before = chances.cumsum(-1) - chances
             chances = chances.where(before < top_p, 0.0)

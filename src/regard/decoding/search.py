@@ -40,27 +40,25 @@ class Search(NamedTuple):
     limits: np.ndarray  # (sentences,) the most tokens
     prefixes: list[Sequence[int]]  # what each must begin with
 
-    def scores(self, logits: Tensor, banned: Tensor, owner: np.ndarray, step: int) -> Tensor:
-        """Log-probabilities (entries, vocabulary), -inf for what may not be emitted.
+    def forced(self, owner: np.ndarray, step: int) -> tuple[Tensor, Tensor] | None:
+        """Entries whose sentences have a prefix that far, and the tokens that it says.
 
         Args:
-            logits: (entries, vocabulary)
-            banned: ids that no sentence may emit
-            owner: the sentence of each entry; its prefix leaves one token at each of its steps
+            owner: the sentence of each entry
             step: how many tokens there are already
         """
-        scores = torch.log_softmax(logits, dim=-1)
-        forced = [(e, self.prefixes[s][step]) for e, s in enumerate(owner) if self._fixed(s, step)]
-        if not forced:
-            return scores.index_fill_(1, banned, -torch.inf)
-        entries, tokens = torch.tensor(forced, device=logits.device).T
-        kept = scores[entries, tokens]
-        scores.index_fill_(1, banned, -torch.inf).index_fill_(0, entries, -torch.inf)
-        scores[entries, tokens] = kept
-        return scores
+        if step >= self.longest:
+            return None
+        own = [(e, self.prefixes[s]) for e, s in enumerate(owner) if step < len(self.prefixes[s])]
+        if not own:
+            return None
+        entries = torch.tensor([entry for entry, _ in own], device=self.first.device)
+        return entries, torch.tensor([p[step] for _, p in own], device=self.first.device)
 
-    def _fixed(self, sentence: int, step: int) -> bool:
-        return step < len(self.prefixes[sentence])
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prefix."""
+        return max(map(len, self.prefixes))
 
 
 @contextmanager

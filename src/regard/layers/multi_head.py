@@ -242,13 +242,19 @@ class MultiHeadAttention(nn.Module):
             q = state.grouped(q)
             if self._plain(q, k) and (state.visible is None or state.shade is not None):
                 context, map = attend_step(
-                    q, k, v, shade=state.shade, bias=bias, return_map=return_map
+                    q,
+                    k,
+                    v,
+                    shade=state.shade,
+                    bias=bias,
+                    change=state.ungrouped,
+                    return_map=return_map,
                 )
             else:
                 mask = None if state.visible is None else as_mask(state.visible)
                 context, map = self._attend(q, k, v, mask, bias, return_map)
-            context = state.ungrouped(context)
-            map = None if map is None else computed_map(map, state.ungrouped)
+                context = state.ungrouped(context)
+                map = None if map is None else computed_map(map, state.ungrouped)
             state = state.stepped(steps)
         output = self._join(context)
         return (output if map is None else Attended(output, map)), state

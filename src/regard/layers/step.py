@@ -3,6 +3,8 @@
 What a step computes is so small that choosing a path would take longer than the path.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,7 @@ def attend_step(
     *,
     shade: Tensor | None = None,
     bias: Tensor | None = None,
+    change: Callable[[Tensor], Tensor] = lambda x: x,
     return_map: bool = False,
 ) -> tuple[Tensor, AttentionMap | None]:
     """softmax(q kᵀ / √d + bias + shade) v, and its map.
@@ -45,6 +48,7 @@ def attend_step(
         shade: 0 where keys may be seen, -inf where not, (batch or 1, heads or 1, 1, N); every
             query sees one or more
         bias: added to the scores, (heads or 1, M, N)
+        change: what to make of rows of the map, and of the output, when somebody wants them
     """
     heads, shared = query.shape[1], key.shape[1]
     q = query * query.shape[-1] ** -0.5
@@ -61,11 +65,14 @@ def attend_step(
     if watch.watching:
         _report(query, key, value, shade, bias, output)
     if not return_map:
-        return output, None
+        return change(output), None
+    shape = change(weights[..., :0]).shape
     map = AttentionMap(
-        lambda rows: weights[..., rows, :], lambda rows: scores[..., rows, :], weights.shape
+        lambda rows: change(weights)[..., rows, :],
+        lambda rows: change(scores)[..., rows, :],
+        (*shape[:-1], weights.shape[-1]),
     )
-    return output, map
+    return change(output), map
 
 
 def _report(
