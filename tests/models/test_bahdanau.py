@@ -82,4 +82,4 @@ def test_the_keys_are_projected_once(monkeypatch):
     monkeypatch.setattr(score, "project", counted)
     source, target = torch.randint(SOURCE, (B, S)), torch.randint(TARGET, (B, T))
     model(source, LENGTHS, target)
-    assert calls == [(B, 1, S, 2 * HIDDEN)]
+    assert calls == [(B, S, 2 * HIDDEN)]

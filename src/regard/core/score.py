@@ -27,6 +27,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.core.blocks import by_rows
 
@@ -250,7 +251,11 @@ class Additive(nn.Module):
         return additive(*self.as_additive(query, key))
 
     def as_additive(self, query: Tensor, key: Tensor) -> AdditiveForm:
-        return _project(query, self.query_weight, "query"), self.project(key), self.vector
+        return self.project_query(query), self.project(key), self.vector
+
+    def project_query(self, query: Tensor) -> Tensor:
+        """W₁ q."""
+        return _project(query, self.query_weight, "query")
 
     def project(self, key: Tensor) -> Tensor:
         """W₂ k, for keys that many later queries will ask: see `projected`."""
@@ -272,7 +277,7 @@ class ProjectedAdditive:
 
     def as_additive(self, query: Tensor, key: Tensor) -> AdditiveForm:
         key = _sized(key, self.score.vector.shape[0], "key")
-        return _project(query, self.score.query_weight, "query"), key, self.score.vector
+        return self.score.project_query(query), key, self.score.vector
 
 
 class Concat(nn.Module):
@@ -367,7 +372,7 @@ def _bilinear(query: Tensor, key: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
 
 def _project(tensor: Tensor, weight: Tensor, name: str) -> Tensor:
     """W x, for a W of shape (hidden, D)."""
-    return _sized(tensor, weight.shape[1], name) @ weight.T
+    return F.linear(_sized(tensor, weight.shape[1], name), weight)
 
 
 def _sized(tensor: Tensor, dim: int, name: str) -> Tensor:

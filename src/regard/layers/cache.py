@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from regard.attention import Prepared
 from regard.core.mask import Grid, Mask
 from regard.layers.heads import mask_over_heads
 from regard.layers.moves import Moves, as_moves
@@ -122,6 +123,7 @@ class SharedMemory:
         beams: entries of the batch for each sentence
         length: steps taken
         shade: `visible` as what to add to scores, 0 or -inf; None if some query sees nothing
+        prepared: the same keys and values, ready to be asked by an additive score
     """
 
     tensors: tuple[Tensor, ...]
@@ -129,6 +131,7 @@ class SharedMemory:
     beams: int
     length: int = 0
     shade: Tensor | None = None
+    prepared: Prepared | None = None
 
     @property
     def sentences(self) -> int:
@@ -172,6 +175,7 @@ class SharedMemory:
             visible=_picked(self.visible, moves),
             shade=_picked(self.shade, moves),
             beams=beams,
+            prepared=None if self.prepared is None else self.prepared.select(moves.index),
         )
 
 

@@ -8,11 +8,12 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from regard.attention import attend
+from regard.attention import Prepared, attend, prepare
 from regard.attention.attend import Attended, Normalize
 from regard.core.map import AttentionMap
 from regard.core.mask import lengths
 from regard.core.names import find_normalizer, nearest
+from regard.core.normalize import softmax
 from regard.core.score import Additive, Score
 from regard.layers.cache import Past, SharedMemory
 from regard.layers.hard import HardGumbel
@@ -81,17 +82,24 @@ class GlobalAligner(nn.Module):
         return attended.squeeze(1), None
 
     def start(self, memory: Memory) -> SharedMemory:
-        """What the steps ask; the keys of an additive score are projected here, once."""
-        values = memory.states.unsqueeze(1)
-        keys = self.score.project(values) if isinstance(self.score, Additive) else values
-        counts = () if memory.mask() is None else (memory.lengths,)
-        return SharedMemory((keys, values, *counts), None, beams=1)
+        """What the steps ask; the keys of an additive score are prepared here, once."""
+        states, counts = memory.states, None if memory.mask() is None else memory.lengths
+        keys, prepared = states, None
+        if isinstance(self.score, Additive):
+            prepared = prepare(self.score, states, states, lengths=counts)
+            keys = prepared.key
+        tensors = (keys.unsqueeze(1), states.unsqueeze(1), *(() if counts is None else (counts,)))
+        return SharedMemory(tensors, None, beams=1, prepared=prepared)
 
     def step(
         self, query: Tensor, state: Past | SharedMemory, *, return_map: bool = False
     ) -> StepAnswer:
         """The context (batch, key_dim) of one query (batch, query_dim), and (batch, 1, S)."""
         assert isinstance(state, SharedMemory)
+        normalize = self.normalize if self.training else self.evaluate
+        dropout = self.dropout if self.training else 0.0
+        if state.prepared is not None and normalize is softmax and not dropout:
+            return *_ask(query, state, state.prepared, return_map), state.stepped(1)
         keys, values, *counts = state.tensors
         score = self.score.projected() if isinstance(self.score, Additive) else self.score
         attended = attend(
@@ -100,8 +108,8 @@ class GlobalAligner(nn.Module):
             values,
             score=score,
             mask=lengths(counts[0]) if counts else None,
-            normalize=self.normalize if self.training else self.evaluate,
-            dropout=self.dropout if self.training else 0.0,
+            normalize=normalize,
+            dropout=dropout,
             return_map=return_map,
         )
         weights = None
@@ -113,6 +121,19 @@ class GlobalAligner(nn.Module):
     def extra_repr(self) -> str:
         score = "" if isinstance(self.score, nn.Module) else f"score={self.score}, "
         return f"{score}dropout={self.dropout}"
+
+
+def _ask(
+    query: Tensor, state: SharedMemory, prepared: Prepared, return_map: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The contexts (batch, key_dim) of queries (batch, query_dim), and weights (batch, 1, S)."""
+    by_sentence = query if state.beams == 1 else query.unflatten(0, (-1, state.beams))
+    attended = prepared.attend(by_sentence, return_map=return_map)
+    output = attended.output if isinstance(attended, Attended) else attended
+    weights = attended.map.dense() if isinstance(attended, Attended) else None
+    if weights is not None:  # (sentences, beams, S)
+        weights = weights.flatten(0, 1).unsqueeze(1)
+    return output if state.beams == 1 else output.flatten(0, 1), weights
 
 
 class LocalAligner(nn.Module):

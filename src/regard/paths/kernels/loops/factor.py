@@ -37,6 +37,15 @@ def reach(array, start, stop):
 
 
 @inner
+def mode_for(array, size):
+    """How to compute tanh where |q| + |k| are up to `size`."""
+    least, most, least_grouped, most_grouped = limits(array)
+    if least_grouped <= size <= most_grouped:
+        return GROUPED
+    return FACTORED if least <= size <= most else DIRECT
+
+
+@inner
 def choose(b, query, key, low, high, modes):
     """Note for one sequence how to compute tanh, and the interval of keys that any query sees."""
     _, queries, hidden = query.shape
@@ -49,11 +58,7 @@ def choose(b, query, key, low, high, modes):
     at = b * keys * hidden
     q = reach(query, b * queries * hidden, (b + 1) * queries * hidden)
     k = reach(key, at + first * hidden, at + last * hidden)
-    least, most, least_grouped, most_grouped = limits(query)
-    mode = FACTORED if least <= q + k <= most else DIRECT
-    if least_grouped <= q + k <= most_grouped:
-        mode = GROUPED
-    modes[b, 0], modes[b, 1], modes[b, 2] = mode, first, last
+    modes[b, 0], modes[b, 1], modes[b, 2] = mode_for(query, q + k), first, last
 
 
 @inner

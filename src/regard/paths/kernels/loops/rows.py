@@ -144,7 +144,20 @@ def slope_row(weights, row, steps, at, first, last, out, to):
 @inner
 def weigh1(weights, row, values, value, size, first, last, out, at):
     """out += Σ_j weights[j] · values[j]."""
-    for d in range(0, size, lanes(values)):
+    step = lanes(values)
+    fours = size - size % (4 * step)
+    for d in range(0, fours, 4 * step):  # neighbours in memory: one vector of each row is far apart
+        a0 = a1 = a2 = a3 = zero(values)
+        for j in range(first, last):
+            w, place = broadcast(weights, row + j), value + j * size + d
+            a0, a1 = a0 + w * load(values, place), a1 + w * load(values, place + step)
+            place += 2 * step
+            a2, a3 = a2 + w * load(values, place), a3 + w * load(values, place + step)
+        add_to(out, at + d, a0)
+        add_to(out, at + d + step, a1)
+        add_to(out, at + d + 2 * step, a2)
+        add_to(out, at + d + 3 * step, a3)
+    for d in range(fours, size, step):
         sums = zero(values)
         for j in range(first, last):
             sums = sums + broadcast(weights, row + j) * load(values, value + j * size + d)
