@@ -1,0 +1,220 @@
+"""Documents with a class: CSV, TSV, JSON lines, a zip of folders, or generated."""
+
+import csv
+import io
+import json
+import random
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.core.names import nearest
+from regard.data.lines import lines, readable
+from regard.data.report import Bad, Report, check_bad
+
+FOLD = re.compile(r"cv(\d)\d\d")  # the tag in the names of Pang & Lee's polarity dataset
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Texts with the numbers of their classes.
+
+    >>> Documents.of([("fine", "pos"), ("dull", "neg")])
+    Documents(texts=['fine', 'dull'], labels=[1, 0], classes=['neg', 'pos'], folds=None)
+    """
+
+    texts: list[str]
+    labels: list[int]  # places in `classes`
+    classes: list[str]  # in the order of letters
+    folds: list[int] | None = None  # where the data says which fold a document belongs to
+
+    @classmethod
+    def of(
+        cls, rows: Iterable[tuple[str, str]], folds: list[int] | None = None
+    ) -> "Documents":
+        """From (text, name of the class)."""
+        rows = list(rows)
+        classes = sorted({label for _, label in rows})
+        if len(classes) < 2:
+            raise ValueError(
+                f"a classifier needs two classes or more, and all {len(rows)} documents are of "
+                f"class {classes[0]!r}" if classes else "there are no documents"
+            )
+        number = {name: place for place, name in enumerate(classes)}
+        return cls([text for text, _ in rows], [number[y] for _, y in rows], classes, folds)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def choose(self, places: Iterable[int]) -> "Documents":
+        """Some of them, in the order asked for; the classes stay."""
+        places = list(places)
+        folds = None if self.folds is None else [self.folds[i] for i in places]
+        texts, labels = [self.texts[i] for i in places], [self.labels[i] for i in places]
+        return Documents(texts, labels, self.classes, folds)
+
+
+def read_documents(
+    path: str | Path, *, text: str = "text", label: str = "label", bad: Bad = "refuse"
+) -> Documents:
+    """Read documents and their classes.
+
+    `.csv` and `.tsv` (plain or gzipped) have a first line with the names of the columns; a TSV has
+    no quoting. `.jsonl` has an object a line. A `.zip` has a folder for each class and a text file
+    for each document; a name such as `cv734_10001.txt` says that it belongs to fold 7.
+
+    Args:
+        path: the file
+        text: the column, or key, of the text
+        label: the column, or key, of the class
+        bad: "refuse" raises if a row is bad, "skip" leaves it out
+    """
+    check_bad(bad)
+    path = readable(path)
+    kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
+    if kind == "zip":
+        return _read_zip(path)
+    readers: dict[str, Callable[[Path, str, str, Report], Iterator[tuple[str, str]]]]
+    readers = {"csv": _csv, "tsv": _tsv, "jsonl": _jsonl}
+    if kind not in readers:
+        raise ValueError(
+            f"{path} should end in .csv, .tsv or .jsonl (.gz may follow), or in .zip, so that it "
+            "is known how to read it"
+        )
+    report = Report(path)
+    rows = list(readers[kind](path, text, label, report))
+    report.settle(bad)
+    return Documents.of(rows)
+
+
+def _csv(path: Path, text: str, label: str, report: Report) -> Iterator[tuple[str, str]]:
+    stream = io.StringIO("\n".join(_decoded(raw, path, n) for n, raw in lines(path)))
+    try:
+        yield from _table(csv.reader(stream, strict=True), path, text, label, report)
+    except csv.Error as error:
+        raise ValueError(f"{path} is not CSV: {error}") from error
+
+
+def _tsv(path: Path, text: str, label: str, report: Report) -> Iterator[tuple[str, str]]:
+    rows = (_decoded(raw, path, number).split("\t") for number, raw in lines(path))
+    yield from _table(rows, path, text, label, report)
+
+
+def _table(
+    rows: Iterable[list[str]], path: Path, text: str, label: str, report: Report
+) -> Iterator[tuple[str, str]]:
+    """The two columns of a table whose first row has the names of the columns."""
+    names: list[str] | None = None
+    for number, row in enumerate(rows, start=1):
+        if names is None:
+            names = row
+            for name in (text, label):
+                if name not in names:
+                    raise ValueError(f"{path} has no column {name!r}{nearest(name, names)}")
+            continue
+        if not row:
+            continue
+        report.lines += 1
+        if len(row) != len(names):
+            columns = f"{len(row)} column{'s' if len(row) != 1 else ''}"
+            report.add(number, f"{columns} instead of {len(names)}")
+            continue
+        found = row[names.index(text)], row[names.index(label)].strip()
+        if all(part.strip() for part in found):
+            yield found
+        else:
+            report.add(number, "the text is empty" if found[1] else "the class is empty")
+
+
+def _jsonl(path: Path, text: str, label: str, report: Report) -> Iterator[tuple[str, str]]:
+    for number, raw in lines(path):
+        report.lines += 1
+        try:
+            record = json.loads(_decoded(raw, path, number))
+        except (json.JSONDecodeError, RecursionError):
+            report.add(number, "not JSON")
+            continue
+        if not isinstance(record, dict):
+            report.add(number, "not a JSON object")
+        elif not isinstance(record.get(text), str) or not record[text].strip():
+            report.add(number, f"no text under {text!r}")
+        elif not isinstance(record.get(label), str | int):
+            report.add(number, f"no class under {label!r}")
+        else:
+            yield record[text], str(record[label])
+
+
+def _read_zip(path: Path) -> Documents:
+    rows, folds = [], []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(archive.namelist()):
+                parts = name.split("/")
+                if name.endswith(".txt") and len(parts) > 1 and "__MACOSX" not in parts:
+                    raw = archive.read(name)
+                    try:
+                        content = raw.decode("utf-8")
+                    except UnicodeDecodeError:
+                        content = raw.decode("latin-1")
+                    if content.strip():
+                        rows.append((content, parts[-2]))
+                        tag = FOLD.match(parts[-1])
+                        folds.append(int(tag[1]) if tag else -1)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path} is not a zip file, or is damaged: {error}") from error
+    if not rows:
+        raise ValueError(f"{path} has no text files in folders named after their classes")
+    return Documents.of(rows, None if -1 in folds else folds)
+
+
+def _decoded(raw: bytes, path: Path, number: int) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}, line {number}, is not UTF-8 at byte {error.start + 1}"
+        ) from None
+
+
+# Generated reviews ---------------------------------------------------------------------------
+OTHERS = ("my neighbour", "the critic", "her brother", "some guest", "the poster")
+SUBJECTS = ("the film", "the story", "the music", "the ending", "the cast")
+GOOD = ("wonderful", "moving", "clever", "charming", "brilliant")
+POOR = ("awful", "dull", "clumsy", "tedious", "hollow")
+FILLERS = (
+    "it runs for two hours .",
+    "we sat in the third row .",
+    "the cinema was nearly full .",
+    "rain fell all evening .",
+    "it was made in the north .",
+)
+
+
+def generate_documents(count: int, *, seed: int = 0) -> Documents:
+    """Make reviews whose class a bag of words cannot tell.
+
+    Every review has one verdict of the author's (`i found ...`), which is its class, one of
+    somebody else's that says the opposite, and sentences that say nothing, in any order. Praise
+    and blame are thus balanced in every document, and only who said it decides.
+
+    >>> found = generate_documents(100)
+    >>> found.classes, len(found.texts[0].splitlines()) >= 3
+    (['neg', 'pos'], True)
+    """
+    if count < 2:
+        raise ValueError(f"count must be at least 2, got {count}")
+    draw = random.Random(f"documents {seed}")
+    rows = []
+    for place in range(count):
+        label = ("neg", "pos")[place % 2]
+        own, other = (GOOD, POOR) if label == "pos" else (POOR, GOOD)
+        parts = [
+            f"i found {draw.choice(SUBJECTS)} {draw.choice(own)} .",
+            f"{draw.choice(OTHERS)} found {draw.choice(SUBJECTS)} {draw.choice(other)} .",
+            *draw.choices(FILLERS, k=draw.randint(1, 5)),
+        ]
+        draw.shuffle(parts)
+        rows.append(("\n".join(parts), label))
+    return Documents.of(rows)

@@ -1,0 +1,95 @@
+"""A text cut into sentences, and sentences into lists of ids."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.tokenizer import Tokenizer
+
+END = re.compile(r"(?<=[.!?…。！？])[\"'”’)\]]*\s+|\n+")
+
+
+def sentences(text: str) -> list[str]:
+    """Cut a text after `.`, `!`, `?` and the like, if a blank follows, and at line breaks.
+
+    A text that has line breaks is taken to have one sentence a line, as corpora do.
+
+    >>> sentences("It is long. Is it good? 네!")
+    ['It is long.', 'Is it good?', '네!']
+    >>> sentences("dr . no is a film .\\nit is old .")
+    ['dr . no is a film .', 'it is old .']
+    """
+    parts = text.split("\n") if "\n" in text.strip() else END.split(text)
+    return [part.strip() for part in parts if part.strip()]
+
+
+class Document(NamedTuple):
+    """A document as ids: its words one after the other, and how many each sentence has."""
+
+    ids: np.ndarray  # (words,)
+    lengths: np.ndarray  # (sentences,), each at least 1
+
+    def sentences(self) -> list[list[int]]:
+        """The ids of each sentence."""
+        return [part.tolist() for part in np.split(self.ids, np.cumsum(self.lengths)[:-1])]
+
+
+def encode_document(
+    text: str, tokenizer: Tokenizer, *, max_words: int = 50, max_sentences: int = 60
+) -> Document:
+    """The ids of a text, sentence by sentence.
+
+    A sentence of more than `max_words` goes on in another one; of a document of more than
+    `max_sentences` the end is kept, where reviews come to their verdict.
+
+    >>> from regard.data import train_tokenizer
+    >>> tokenizer = train_tokenizer("words", ["a b c"])
+    >>> encode_document("a b c. b.", tokenizer, max_words=2).sentences()
+    [[4, 5], [6, 3], [5, 3]]
+    """
+    pieces: list[list[int]] = []
+    for sentence in sentences(text):
+        ids = tokenizer.encode(sentence)
+        pieces += [ids[start : start + max_words] for start in range(0, len(ids), max_words)]
+    pieces = pieces[-max_sentences:] or [[tokenizer.unk]]
+    lengths = np.array([len(piece) for piece in pieces], np.int32)
+    return Document(np.concatenate([np.array(piece, np.int32) for piece in pieces]), lengths)
+
+
+class DocumentBatch(NamedTuple):
+    """Documents side by side, padded with 0."""
+
+    words: Tensor  # (B, S, W)
+    word_lengths: Tensor  # (B, S), 0 for a sentence that is not there
+    sentence_lengths: Tensor  # (B,)
+    labels: Tensor  # (B,)
+
+
+def collate_documents(documents: Sequence[Document], labels: Sequence[int]) -> DocumentBatch:
+    """Pad documents to one tensor.
+
+    >>> first, second = Document(np.array([4, 5, 6]), np.array([2, 1])), Document(
+    ...     np.array([7]), np.array([1]))
+    >>> batch = collate_documents([first, second], [1, 0])
+    >>> batch.words.tolist(), batch.word_lengths.tolist()
+    ([[[4, 5], [6, 0]], [[7, 0], [0, 0]]], [[2, 1], [1, 0]])
+    """
+    counts = np.array([len(document.lengths) for document in documents])
+    lengths = np.zeros((len(documents), counts.max()), np.int64)
+    lengths[np.arange(counts.max()) < counts[:, None]] = np.concatenate(
+        [document.lengths for document in documents]
+    )
+    words = np.zeros((*lengths.shape, lengths.max()), np.int64)
+    words[np.arange(lengths.max()) < lengths[:, :, None]] = np.concatenate(
+        [document.ids for document in documents]
+    )
+    return DocumentBatch(
+        torch.from_numpy(words),
+        torch.from_numpy(lengths),
+        torch.from_numpy(counts),
+        torch.tensor(labels),
+    )

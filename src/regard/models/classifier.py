@@ -1,0 +1,174 @@
+"""The document classifier: a hierarchical attention network, words → sentences → document."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.core.map import AttentionMap
+from regard.core.names import nearest
+from regard.layers.hierarchical import HierarchicalAttention
+from regard.models.embedding import Tokens, check_dropout, check_sizes
+from regard.models.summary import summary
+
+ENCODERS = ("gru", "window", "none")
+UNKNOWN = 3  # the id of what a tokenizer does not know
+
+
+class Classified(NamedTuple):
+    """Logits (B, classes), and what they rest on.
+
+    `word_map` (B, S, 1, W) has the weight of each word in its sentence, `sentence_map` (B, 1, S)
+    that of each sentence in the document.
+    """
+
+    logits: Tensor
+    word_map: AttentionMap
+    sentence_map: AttentionMap
+
+
+class DocumentClassifier(nn.Module):
+    """Words become sentences, sentences a document, the document a class, by attention.
+
+        h_it = [→GRU(E w_it) ; ←GRU(E w_it)],  s_i = Σ_t α_it h_it
+        h_i  = [→GRU(s_i) ; ←GRU(s_i)],        v = Σ_i α_i h_i,  p = softmax(W v + b)
+
+    Yang et al. 2016, eq. 1-11. With `encoder="none"` h_it are the embeddings and h_i the
+    sentences themselves, so that a document is an average of its words, weighted twice.
+
+    >>> model = DocumentClassifier(13, 2, dim=5, hidden=3)
+    >>> found = model(torch.randint(13, (2, 3, 7)), torch.tensor([[7, 2, 4], [5, 0, 0]]),
+    ...               torch.tensor([3, 1]))
+    >>> found.logits.shape, found.word_map.shape, found.sentence_map.shape
+    (torch.Size([2, 2]), torch.Size([2, 3, 1, 7]), torch.Size([2, 1, 3]))
+
+    Args:
+        vocabulary: number of tokens; 3 is the unknown one
+        classes: number of classes
+        dim: width of the embeddings
+        hidden: width of each direction of the encoders, and of what is scored by attention
+        encoder: "gru", both ways on both levels, or "none"
+        dropout: of encoded sentences and of the document, in train mode
+        word_dropout: of words, in train mode: one that is lost is unknown wherever it stands in
+            the document. Gal & Ghahramani 2016, section 4.2
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        classes: int,
+        *,
+        dim: int = 100,
+        hidden: int = 50,
+        encoder: str = "gru",
+        dropout: float = 0.5,
+        word_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_sizes(vocabulary=vocabulary, classes=classes, dim=dim, hidden=hidden)
+        check_dropout(dropout)
+        check_dropout(word_dropout)
+        if encoder not in ENCODERS:
+            raise ValueError(f"unknown encoder {encoder!r}{nearest(encoder, ENCODERS)}")
+        self.reader = Tokens(vocabulary, dim)
+        if encoder == "gru":
+            width = 2 * hidden
+            self.attention = HierarchicalAttention(
+                dim,
+                hidden,
+                word_encoder=BothWays(dim, hidden),
+                word_dim=width,
+                sentence_encoder=BothWays(width, hidden, dropout=dropout),
+                sentence_dim=width,
+            )
+        else:
+            width = dim
+            reads = Window(dim) if encoder == "window" else None
+            self.attention = HierarchicalAttention(dim, hidden, word_encoder=reads)
+        self.output = nn.Linear(width, classes)
+        self.dropout, self.word_dropout = dropout, word_dropout
+
+    def forward(self, words: Tensor, word_lengths: Tensor, sentence_lengths: Tensor) -> Classified:
+        """Classify documents.
+
+        Args:
+            words: token ids (B, S, W)
+            word_lengths: words of each sentence, (B, S)
+            sentence_lengths: sentences of each document, (B,)
+        """
+        if words.dim() != 3 or words.is_floating_point():
+            raise ValueError(
+                "words should be token ids (documents, sentences, words), got "
+                f"{words.dtype} {tuple(words.shape)}"
+            )
+        if self.training and self.word_dropout:
+            types = torch.rand(len(words), len(self.reader.weight), device=words.device)
+            lost = (types < self.word_dropout).gather(1, words.flatten(1)).view_as(words)
+            words = words.masked_fill(lost, UNKNOWN)
+        x = self.reader(words.flatten(0, 1)).unflatten(0, words.shape[:2])  # (B, S, W, dim)
+        found = self.attention(x, word_lengths=word_lengths, sentence_lengths=sentence_lengths)
+        logits = self.output(self._drop(found.document))
+        return Classified(logits, found.word_map, found.sentence_map)
+
+    def summary(self) -> str:
+        """Its parts with their numbers of parameters, as a table."""
+        return summary(self)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
+
+    def extra_repr(self) -> str:
+        return f"dropout={self.dropout}, word_dropout={self.word_dropout}"
+
+
+class Window(nn.Module):
+    """Each word with its two neighbours: h_t = x_t + tanh(W [x_{t-1} ; x_t ; x_{t+1}] + b).
+
+    >>> Window(5)(torch.randn(2, 7, 5), torch.tensor([7, 4])).shape
+    torch.Size([2, 7, 5])
+
+    Args:
+        dim: width of the input and of the output
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(3 * dim, dim)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """x (N, L, dim), zero after each sequence's end, to (N, L, dim)."""
+        edged = F.pad(x, (0, 0, 1, 1))  # (N, L + 2, dim)
+        near = torch.cat((edged[:, :-2], x, edged[:, 2:]), dim=-1)
+        return x + torch.tanh(self.projection(near))
+
+
+class BothWays(nn.Module):
+    """A GRU in both directions over sequences of their own lengths; empty ones stay zero.
+
+    >>> BothWays(5, 3)(torch.randn(2, 7, 5), torch.tensor([4, 0])).shape
+    torch.Size([2, 7, 6])
+
+    Args:
+        dim: width of the input
+        hidden: width of each direction
+        dropout: of the input, in train mode
+    """
+
+    def __init__(self, dim: int, hidden: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.gru = nn.GRU(dim, hidden, batch_first=True, bidirectional=True)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """x (N, L, dim) to (N, L, 2 · hidden)."""
+        x = F.dropout(x, self.dropout, self.training)
+        there = lengths.nonzero().squeeze(1)  # torch packs no empty sequences
+        if not len(there):
+            return x.new_zeros(*x.shape[:2], 2 * self.gru.hidden_size)
+        packed = pack_padded_sequence(
+            x[there], lengths[there].cpu(), batch_first=True, enforce_sorted=False
+        )
+        y, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=x.shape[1])
+        return y.new_zeros(len(x), *y.shape[1:]).index_copy(0, there, y)
