@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_pieces import Pieces
 
 END = re.compile(r"(?<=[.!?…。！？])[\"'”’)\]]*\s+|\n+")
 
@@ -58,6 +59,26 @@ def encode_document(
     pieces = pieces[-max_sentences:] or [[tokenizer.unk]]
     lengths = np.array([len(piece) for piece in pieces], np.int32)
     return Document(np.concatenate([np.array(piece, np.int32) for piece in pieces]), lengths)
+
+
+def document_pieces(
+    text: str, tokenizer: Tokenizer, *, max_words: int = 50, max_sentences: int = 60
+) -> list[list[str]]:
+    """What stands in the text for each id of `encode_document`, with the blank before it.
+
+    >>> from regard.data import train_tokenizer
+    >>> document_pieces("A rare film. Good.", train_tokenizer("words", ["a film"]), max_words=3)
+    [['A', ' rare', ' film'], ['.'], ['Good', '.']]
+    """
+    pieces: list[list[str]] = []
+    for sentence in sentences(text):
+        if isinstance(tokenizer, Pieces):
+            parts = tokenizer.cut(sentence)
+        else:
+            parts = [part.replace("▁", " ") for part in tokenizer.tokens(tokenizer.encode(sentence))]
+        parts[:1] = [part.lstrip() for part in parts[:1]]
+        pieces += [parts[start : start + max_words] for start in range(0, len(parts), max_words)]
+    return pieces[-max_sentences:] or [[""]]
 
 
 class DocumentBatch(NamedTuple):
