@@ -14,7 +14,6 @@ from regard.models.embedding import Tokens, check_dropout, check_sizes
 from regard.models.summary import summary
 
 ENCODERS = ("gru", "window", "none")
-UNKNOWN = 3  # the id of what a tokenizer does not know
 
 
 class Classified(NamedTuple):
@@ -45,14 +44,14 @@ class DocumentClassifier(nn.Module):
     (torch.Size([2, 2]), torch.Size([2, 3, 1, 7]), torch.Size([2, 1, 3]))
 
     Args:
-        vocabulary: number of tokens; 3 is the unknown one
+        vocabulary: number of tokens
         classes: number of classes
         dim: width of the embeddings
         hidden: width of each direction of the encoders, and of what is scored by attention
         encoder: "gru", both ways on both levels, or "none"
         dropout: of encoded sentences and of the document, in train mode
-        word_dropout: of words, in train mode: one that is lost is unknown wherever it stands in
-            the document. Gal & Ghahramani 2016, section 4.2
+        word_dropout: of words, in train mode: one that is lost is left out wherever it stands in
+            the document, and the others close ranks. After Gal & Ghahramani 2016, section 4.2
     """
 
     def __init__(
@@ -104,9 +103,7 @@ class DocumentClassifier(nn.Module):
                 f"{words.dtype} {tuple(words.shape)}"
             )
         if self.training and self.word_dropout:
-            types = torch.rand(len(words), len(self.reader.weight), device=words.device)
-            lost = (types < self.word_dropout).gather(1, words.flatten(1)).view_as(words)
-            words = words.masked_fill(lost, UNKNOWN)
+            words, word_lengths = self._without_lost_words(words, word_lengths)
         x = self.reader(words.flatten(0, 1)).unflatten(0, words.shape[:2])  # (B, S, W, dim)
         found = self.attention(x, word_lengths=word_lengths, sentence_lengths=sentence_lengths)
         logits = self.output(self._drop(found.document))
@@ -115,6 +112,15 @@ class DocumentClassifier(nn.Module):
     def summary(self) -> str:
         """Its parts with their numbers of parameters, as a table."""
         return summary(self)
+
+    def _without_lost_words(self, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Words (B, S, W') and lengths (B, S) without those of the types that are lost."""
+        chance = torch.rand(len(words), len(self.reader.weight), device=words.device)
+        kept = (chance >= self.word_dropout).gather(1, words.flatten(1)).view_as(words)
+        kept &= torch.arange(words.shape[2], device=words.device) < lengths.unsqueeze(2)
+        lengths = kept.sum(2)
+        first = kept.to(torch.uint8).argsort(2, descending=True, stable=True)  # kept ones in front
+        return words.gather(2, first[..., : max(1, int(lengths.max()))]), lengths
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)

@@ -1,14 +1,14 @@
 """A document with its sentences and words shaded by attention: terminal, page, figure."""
 
+import shutil
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from regard.visual.color import Palette, painted, terminal_palette, viridis
+from regard.visual.color import Palette, painted, terminal_palette
 from regard.visual.display_width import display_width, printable
 
 SHADES = " .:-=+*#%@"
-INK = "#1f2430"
 WORD, SENTENCE = (47, 111, 190), (196, 66, 52)  # the blue of words, the red of sentences
 
 
@@ -62,8 +62,6 @@ class ShadedDocument:
 
         Without colours, signs under the words say how much they count.
         """
-        import shutil
-
         width = shutil.get_terminal_size().columns if width is None else width
         palette = terminal_palette() if color is None else color
         most = max(self.sentence_weights, default=0.0) or 1.0
@@ -71,7 +69,7 @@ class ShadedDocument:
         for words, shades, own in zip(
             self.sentences, self.shades(), self.sentence_weights, strict=True
         ):
-            bar = "#" * round(9 * own / most) if palette == "plain" else "█" * round(9 * own / most)
+            bar = ("#" if palette == "plain" else "█") * round(10 * own / most)
             front, room = f"{own:.2f} |{bar:<10}| ", max(width - 18, 8)
             for row in _wrapped(words, shades, room):
                 text = "".join(
@@ -108,10 +106,9 @@ class ShadedDocument:
 
     def figure(self, path: str | Path, *, width: float = 8.0) -> None:
         """Write a PNG or SVG figure, `width` inches wide."""
-        from regard.visual.figure.canvas import write_figure
-        from regard.visual.figure.document import draw
+        from regard.visual.figure.document import draw_document
 
-        write_figure(draw(self, width), path)
+        draw_document(self, path, width=width)
 
 
 def _wrapped(

@@ -1,0 +1,101 @@
+"""Tables of who users are and what items are, as vectors: a column for each value of a field."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+BINS = 6  # that a field of numbers is cut into
+SEPARATOR = "|"  # between the values of a field that has several
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """One row for each user or item, one column for each value of each field.
+
+    >>> profiles = Profiles.of({"genre": ["war|drama", "war"]})
+    >>> profiles.columns, profiles.rows.tolist()
+    (['genre drama', 'genre war'], [[1.0, 1.0], [0.0, 1.0]])
+    """
+
+    rows: np.ndarray  # (n, width), 0 or 1
+    columns: list[str]  # "field value"
+
+    @classmethod
+    def of(cls, table: Mapping[str, Sequence[str]]) -> "Profiles":
+        """From the columns of a table, all of the same length.
+
+        A field of more than BINS different numbers is cut into ranges that are about as frequent
+        as each other; any other field has a column for each value, and `war|drama` is two values.
+        An empty cell has no value.
+        """
+        blocks, names = [], []
+        for field, cells in table.items():
+            cut = _ranges(cells)
+            values = cut if cut is not None else [cell.split(SEPARATOR) for cell in cells]
+            known = {value: None for parts in values for value in parts if value}
+            # ranges are in their own order already, by their smallest number
+            ordered = list(known) if cut is not None else sorted(known)
+            ordered = _by_number(ordered) if cut is not None else ordered
+            place = {value: column for column, value in enumerate(ordered)}
+            block = np.zeros((len(cells), len(ordered)), np.float32)
+            for row, parts in enumerate(values):
+                for value in parts:
+                    if value:
+                        block[row, place[value]] = 1.0
+            blocks.append(block)
+            names += [f"{field} {value}" for value in ordered]
+        count = len(next(iter(table.values()), ()))
+        rows = np.concatenate(blocks, axis=1) if blocks else np.zeros((count, 0), np.float32)
+        return cls(rows, names)
+
+    def encode(self, values: Mapping[str, str]) -> np.ndarray:
+        """The row (width,) of somebody who is in no table.
+
+        >>> Profiles.of({"age": ["17", "18"], "job": ["cook", "poet"]}).encode({"job": "poet"})
+        array([0., 0., 0., 1.], dtype=float32)
+        """
+        row = np.zeros(len(self.columns), np.float32)
+        for field, cell in values.items():
+            mine = {
+                name.removeprefix(f"{field} "): column
+                for column, name in enumerate(self.columns)
+                if name.startswith(f"{field} ")
+            }
+            for value in cell.split(SEPARATOR):
+                found = [name for name in mine if name == value or _inside(value, name)]
+                if not found:
+                    fields = sorted({name.split(" ")[0] for name in self.columns})
+                    known = ", ".join(mine) if mine else f"the fields are {', '.join(fields)}"
+                    raise ValueError(f"no profile has {field} {value!r}; known: {known}")
+                row[mine[found[0]]] = 1.0
+        return row
+
+
+def _ranges(cells: Sequence[str]) -> list[list[str]] | None:
+    """Each cell as the range its number is in, "low–high"; None if it is no field of numbers."""
+    try:
+        numbers = np.array([float(cell) for cell in cells])
+    except ValueError:
+        return None
+    if len(np.unique(numbers)) <= BINS or not np.isfinite(numbers).all():
+        return None
+    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1]))
+    bins = np.searchsorted(edges, numbers, side="right")
+    names = {
+        int(one): f"{numbers[bins == one].min():g}–{numbers[bins == one].max():g}"
+        for one in np.unique(bins)
+    }
+    return [[names[int(one)]] for one in bins]
+
+
+def _by_number(ranges: list[str]) -> list[str]:
+    return sorted(ranges, key=lambda name: float(name.split("–")[0]))
+
+
+def _inside(value: str, name: str) -> bool:
+    low, dash, high = name.partition("–")
+    try:
+        return bool(dash) and float(low) <= float(value) <= float(high)
+    except ValueError:
+        return False

@@ -1,0 +1,204 @@
+"""Who chose what, and when: ratings from CSV or in the format of MovieLens-100k."""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from regard.core.names import nearest
+from regard.data.lines import lines, readable
+from regard.data.profiles import Profiles
+
+GENRES = (
+    "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy "
+    "Film-Noir Horror Musical Mystery Romance Sci-Fi Thriller War Western"
+).split()
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """What each user chose, in the order of time, and the profiles of users and items."""
+
+    users: list[str]
+    items: list[str]
+    histories: list[np.ndarray]  # of each user, places in `items`, the first choice first
+    user_profiles: Profiles
+    item_profiles: Profiles
+    titles: list[str]  # of the items, for people
+
+    @classmethod
+    def of(
+        cls,
+        events: Iterable[tuple[str, str, float]],
+        users: Mapping[str, Mapping[str, str]],
+        items: Mapping[str, Mapping[str, str]],
+        titles: Mapping[str, str],
+    ) -> "Ratings":
+        """From (user, item, time) and tables of fields by user and by item."""
+        user_place = {name: place for place, name in enumerate(users)}
+        item_place = {name: place for place, name in enumerate(items)}
+        chosen: list[list[tuple[float, int]]] = [[] for _ in users]
+        for user, item, time in events:
+            chosen[user_place[user]].append((time, item_place[item]))
+        # a sort by time alone keeps the order of the file where times are equal
+        histories = [
+            np.array([item for _, item in sorted(mine, key=lambda event: event[0])], np.int64)
+            for mine in chosen
+        ]
+        return cls(
+            list(users),
+            list(items),
+            histories,
+            Profiles.of(_columns(users)),
+            Profiles.of(_columns(items)),
+            [titles.get(name, name) for name in items],
+        )
+
+    @property
+    def count(self) -> int:
+        """How many choices there are."""
+        return sum(map(len, self.histories))
+
+
+def read_movielens(folder: str | Path, *, min_rating: float = 0.0) -> Ratings:
+    """Read `u.data`, `u.user` and `u.item`, which are in latin-1.
+
+    Harper & Konstan 2015. A user has age, gender and occupation, an item its genres and decade.
+
+    Args:
+        folder: where the three files are
+        min_rating: choices that were rated lower are left out
+    """
+    folder = Path(folder)
+    users: dict[str, dict[str, str]] = {}
+    for number, row in _rows(folder / "u.user", "|", 5):
+        _new(users, row[0], "user", folder / "u.user", number)
+        users[row[0]] = {"age": row[1], "gender": row[2], "occupation": row[3]}
+    items: dict[str, dict[str, str]] = {}
+    titles: dict[str, str] = {}
+    for number, row in _rows(folder / "u.item", "|", 5 + len(GENRES)):
+        _new(items, row[0], "item", folder / "u.item", number)
+        genres = [name for name, flag in zip(GENRES, row[5:], strict=True) if flag == "1"]
+        year = row[2][-4:]
+        decade = f"{year[:3]}0s" if year.isdigit() else ""
+        items[row[0]] = {"genre": "|".join(genres), "decade": decade}
+        titles[row[0]] = row[1]
+    events = []
+    for number, row in _rows(folder / "u.data", "\t", 4):
+        where = f"{folder / 'u.data'}, line {number}"
+        _known(users, row[0], "user", where, folder / "u.user")
+        _known(items, row[1], "item", where, folder / "u.item")
+        if _number(row[2], "rating", where) >= min_rating:
+            events.append((row[0], row[1], _number(row[3], "time", where)))
+    return Ratings.of(events, users, items, titles)
+
+
+def read_ratings(
+    path: str | Path,
+    *,
+    user: str = "user",
+    item: str = "item",
+    time: str = "time",
+    rating: str | None = None,
+    min_rating: float = 0.0,
+    users: str | Path | None = None,
+    items: str | Path | None = None,
+    title: str = "title",
+) -> Ratings:
+    """Read choices from CSV whose first line has the names of the columns.
+
+    Args:
+        path: a CSV file with a row for each choice
+        user, item, time: its columns; a time is a number
+        rating: a column of numbers; None if every row is a choice
+        min_rating: rows that were rated lower are left out
+        users: a CSV file of who users are; its column `user` has the names that `path` uses
+        items: a CSV file of what items are
+        title: the column of `items` that people know an item by, if there is one
+    """
+    rows = _table(path, [user, item, time, *([rating] if rating else [])])
+    user_table = {row[user]: {} for _, row in rows} if users is None else _profiles(users, user)
+    item_table = {row[item]: {} for _, row in rows} if items is None else _profiles(items, item)
+    titles = {name: fields.pop(title) for name, fields in item_table.items() if title in fields}
+    events = []
+    for number, row in rows:
+        where = f"{path}, line {number}"
+        _known(user_table, row[user], "user", where, users)
+        _known(item_table, row[item], "item", where, items)
+        if rating is None or _number(row[rating], "rating", where) >= min_rating:
+            events.append((row[user], row[item], _number(row[time], "time", where)))
+    if not events:
+        raise ValueError(f"{path} has no choices rated {min_rating:g} or more")
+    return Ratings.of(events, user_table, item_table, titles)
+
+
+def _columns(table: Mapping[str, Mapping[str, str]]) -> dict[str, Sequence[str]]:
+    """A table by rows as one by columns; the first row has the names of all fields."""
+    fields = next(iter(table.values()), {})
+    return {field: [row[field] for row in table.values()] for field in fields}
+
+
+def _profiles(path: str | Path, key: str) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for number, row in _table(path, [key]):
+        _new(found, row[key], key, path, number)
+        found[row[key]] = {name: value for name, value in row.items() if name != key}
+    return found
+
+
+def _table(path: str | Path, wanted: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
+    """Rows of a CSV file with their line numbers, by the names of the columns."""
+    text = [raw.decode("utf-8", errors="replace") for _, raw in lines(path)]
+    reader = csv.reader(text, strict=True)
+    try:
+        names = next(reader, [])
+        for name in wanted:
+            if name not in names:
+                raise ValueError(f"{path} has no column {name!r}{nearest(name, names)}")
+        rows = []
+        for row in reader:
+            if len(row) != len(names):
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: {len(row)} columns instead of {len(names)}"
+                )
+            rows.append((reader.line_num, dict(zip(names, row, strict=True))))
+    except csv.Error as error:
+        raise ValueError(f"{path} is not CSV: {error}") from error
+    if not rows:
+        raise ValueError(f"{path} has no rows")
+    return rows
+
+
+def _rows(path: Path, separator: str, columns: int) -> list[tuple[int, list[str]]]:
+    """Rows of a file of MovieLens with their line numbers."""
+    rows = []
+    for number, raw in lines(readable(path)):
+        if raw.strip():
+            row = raw.decode("latin-1").split(separator)
+            if len(row) != columns:
+                raise ValueError(f"{path}, line {number}: {len(row)} columns instead of {columns}")
+            rows.append((number, row))
+    if not rows:
+        raise ValueError(f"{path} is empty")
+    return rows
+
+
+def _new(table: Mapping[str, object], name: str, what: str, path: object, number: int) -> None:
+    if name in table:
+        raise ValueError(f"{path}, line {number}: {what} {name!r} is there already")
+
+
+def _known(
+    table: Mapping[str, object], name: str, what: str, where: str, file: object
+) -> None:
+    if name not in table:
+        raise ValueError(f"{where}: unknown {what} {name!r}, it is not in {file}")
+
+
+def _number(text: str, what: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{where}: the {what} should be a number, got {text!r}") from None

@@ -1,0 +1,142 @@
+"""Generated viewers: rules of thumb decide what they watch next, and no vectors are involved."""
+
+import random
+from pathlib import Path
+
+from regard.data.ratings import GENRES, Ratings
+
+OCCUPATIONS = ("student", "engineer", "artist", "teacher", "nurse", "retired")
+Event = tuple[str, str, float]
+Table = dict[str, dict[str, str]]
+
+
+def generate_viewers(users: int = 500, items: int = 300, *, seed: int = 0) -> Ratings:
+    """Make a history for each viewer, by rules.
+
+    Films come in series of one to five parts, each series of one genre and decade, some far more
+    popular than others. At every step a viewer
+
+    - goes on with a series that was begun, in the order of its parts (45 %),
+    - picks a first part of a genre that people of this occupation and age like (40 %), or
+    - picks what everybody watches (15 %),
+
+    and never watches a film twice. Which genres an occupation likes is drawn once, and changes
+    with age. Nothing here is a product of vectors, nor does it weigh the past by attention.
+    """
+    return Ratings.of(*draw_viewers(users, items, seed=seed))
+
+
+def draw_viewers(
+    users: int, items: int, *, seed: int = 0
+) -> tuple[list[Event], Table, Table, dict[str, str]]:
+    """The events and tables of `generate_viewers`: events, users, items, titles."""
+    if users < 1 or items < 20:
+        raise ValueError(f"needs at least 1 user and 20 items, got {users} and {items}")
+    draw = random.Random(f"viewers {seed}")
+    genres = GENRES[1:13]
+    films: Table = {}
+    titles: dict[str, str] = {}
+    series: list[list[str]] = []
+    while len(films) < items:
+        genre, decade = draw.choice(genres), draw.choice((1960, 1970, 1980, 1990))
+        length = min(draw.choice((1, 2, 3, 4, 5)), items - len(films))
+        series.append([])
+        for part in range(1, length + 1):
+            name = str(len(films) + 1)
+            films[name] = {"genre": genre, "decade": f"{decade}s"}
+            titles[name] = f"{genre} {len(series)}, part {part} ({decade + 2 * part - 1})"
+            series[-1].append(name)
+    fame = [1.0 / (1 + rank) for rank in range(len(series))]
+    draw.shuffle(fame)
+    likes = {job: draw.sample(genres, 4) for job in OCCUPATIONS}
+
+    people: Table = {}
+    events: list[Event] = []
+    for number in range(1, users + 1):
+        age, job = draw.randint(15, 74), draw.choice(OCCUPATIONS)
+        person = {"age": str(age), "gender": draw.choice("MF"), "occupation": job}
+        people[str(number)] = person
+        # the young like the first two genres of their occupation, the old the last two
+        liked = likes[job][:2] if age < 40 else likes[job][2:]
+        mine = [s for s in range(len(series)) if films[series[s][0]]["genre"] in liked]
+        seen: dict[int, int] = {}  # parts of each series watched so far
+        time = 880_000_000.0 + draw.randint(0, 10_000_000)
+        for _ in range(draw.randint(8, 40)):
+            chosen = _next(draw, series, seen, mine, fame)
+            if chosen is None:
+                break
+            events.append((str(number), series[chosen][seen.get(chosen, 0)], time))
+            seen[chosen] = seen.get(chosen, 0) + 1
+            time += draw.randint(60, 600_000)
+    return events, people, films, titles
+
+
+def _next(
+    draw: random.Random,
+    series: list[list[str]],
+    seen: dict[int, int],
+    mine: list[int],
+    fame: list[float],
+) -> int | None:
+    """The series of which a viewer watches the next part."""
+    begun = [s for s, parts in seen.items() if parts < len(series[s])]
+    liked = [s for s in mine if s not in seen]
+    rest = [s for s in range(len(series)) if s not in seen]
+    mood = draw.random()
+    if begun and mood < 0.45:
+        return begun[-1]  # the one begun last
+    if liked and mood < 0.85:
+        return draw.choices(liked, [fame[s] for s in liked])[0]
+    if rest:
+        return draw.choices(rest, [fame[s] for s in rest])[0]
+    return begun[-1] if begun else None
+
+
+def generate_opposites(
+    users: int = 600, kinds: int = 8, each: int = 5, past: int = 8, *, seed: int = 0
+) -> Ratings:
+    """Make histories in which only the item *unlike* the user tells what comes next.
+
+    A user and an item are of one kind each, and the profile of both is that kind. A history has
+    `past` items of the user's own kind and one of another, anywhere among them, and then the item
+    that follows the odd one in a fixed secret order of all items. Similarity must therefore lower
+    an item's weight. With the profiles themselves as queries and keys it can only raise it.
+    """
+    draw = random.Random(f"opposites {seed}")
+    names = [f"kind{kind}" for kind in range(kinds)]
+    items = {str(i): {"kind": names[i % kinds]} for i in range(kinds * each)}
+    order = list(items)
+    draw.shuffle(order)
+    follows = dict(zip(order, [*order[1:], order[0]], strict=True))
+    people: Table = {}
+    events: list[Event] = []
+    for number in range(users):
+        own = draw.choice(names)
+        people[str(number)] = {"kind": own}
+        alike = [name for name, fields in items.items() if fields["kind"] == own]
+        other = [name for name, fields in items.items() if fields["kind"] != own]
+        odd = draw.choice(other)
+        history = [*draw.choices(alike, k=past), odd]
+        draw.shuffle(history)
+        history.append(follows[odd])
+        events += [(str(number), item, float(t)) for t, item in enumerate(history)]
+    return Ratings.of(events, people, items, {})
+
+
+def write_movielens(folder: str | Path, users: int = 500, items: int = 300, *, seed: int = 0) -> None:
+    """Write the viewers of `generate_viewers` as `u.data`, `u.user` and `u.item`."""
+    events, people, films, titles = draw_viewers(users, items, seed=seed)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    data = "".join(f"{user}\t{item}\t4\t{time:.0f}\n" for user, item, time in events)
+    (folder / "u.data").write_text(data, encoding="latin-1")
+    rows = (
+        f"{name}|{row['age']}|{row['gender']}|{row['occupation']}|00000\n"
+        for name, row in people.items()
+    )
+    (folder / "u.user").write_text("".join(rows), encoding="latin-1")
+    lines = []
+    for name, row in films.items():
+        flags = "|".join("1" if genre == row["genre"] else "0" for genre in GENRES)
+        lines.append(f"{name}|{titles[name]}|01-Jan-{row['decade'][:4]}||http://|{flags}\n")
+    (folder / "u.item").write_text("".join(lines), encoding="latin-1")

@@ -1,0 +1,270 @@
+"""The attention recommender: a user looks at items, and what it sees says what comes next."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.attention import attend
+from regard.core.mask import lengths as real
+from regard.core.names import nearest
+from regard.models.embedding import check_dropout, check_sizes
+from regard.models.position import positions
+from regard.models.stack import EncoderStack
+from regard.models.summary import summary
+
+PROJECTIONS = ("learned", "identity")
+
+
+class Recommended(NamedTuple):
+    """Scores (B, items), and what they are the sum of.
+
+    scores = popularity + own + profile.sum(1) + past.sum(1)
+    """
+
+    scores: Tensor  # (B, items)
+    weights: Tensor  # (B, heads, L): of past items; of all items, L = items, if there is no past
+
+
+class Parts(NamedTuple):
+    """What a score is made of, for one user and each item."""
+
+    popularity: Tensor  # (items,): the item's own, whoever asks
+    own: Tensor  # (items,): the user's embedding
+    profile: Tensor  # (user columns, items): each column of the user's profile
+    past: Tensor  # (L, items): each item that was looked at, times its weight
+
+
+class Recommender(nn.Module):
+    """Who the user is asks, what the items are answers, and their embeddings are looked up.
+
+        Q = W_Q [p_u ; p_last],  K = W_K [p_j ; e_j],  V = W_V e_j
+        c = softmax(QKᵀ/√d + recency) V,  r = W [u ; p_u ; c],  score_i = r · e_i + b_i
+
+    p are profiles: fixed rows of a table, which may be of different widths for users and items,
+    e and u learned embeddings; e_i has the item's profile added, by a linear map. The keys are the
+    user's past items, the latest first, with a learned bias for each place; a user without a past
+    looks at all items. Since everything after the softmax is linear, a score is exactly the sum
+    of what each past item, each column of the profile and the own embedding give (`parts`).
+
+    Similar in kind: Vaswani et al. 2017 (the attention), He et al. 2018 (NAIS: the past weighted
+    by attention), Kang & McAuley 2018 (SASRec: self-attention over the past, `self_attention`).
+
+    >>> model = Recommender(5, torch.eye(7), torch.eye(11), dim=12, heads=3)
+    >>> past = torch.tensor([[3, 1, 0], [0, 0, 0]])
+    >>> found = model(torch.tensor([1, 0]), torch.randn(2, 7), past, torch.tensor([2, 0]))
+    >>> found.scores.shape
+    torch.Size([2, 11])
+
+    Args:
+        users: how many have an embedding of their own, from 1 on; 0 is anybody else
+        user_profiles: (users, columns), only the width counts
+        item_profiles: (items, columns)
+        dim: width of embeddings and of all heads together
+        heads: number of heads, a divisor of `dim`
+        past: how many of the latest items are looked at
+        projections: "learned", or "identity": Q = p_u and K = p_j, which must be as wide as
+            each other, in one head
+        self_attention: layers of self-attention over the past, with learned positions
+        forget: the share of examples, in train mode, in which the user and the past are unknown:
+            they teach the model to answer by the profile alone
+        dropout: of the context and the embeddings in r, in train mode
+    """
+
+    item_profiles: Tensor
+
+    def __init__(
+        self,
+        users: int,
+        user_profiles: Tensor,
+        item_profiles: Tensor,
+        *,
+        dim: int = 64,
+        heads: int = 1,
+        past: int = 30,
+        projections: str = "learned",
+        self_attention: int = 0,
+        forget: float = 0.1,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        items, width = item_profiles.shape
+        check_sizes(items=items, dim=dim, heads=heads, past=past)
+        check_dropout(forget)
+        check_dropout(dropout)
+        if projections not in PROJECTIONS:
+            raise ValueError(f"unknown projections {projections!r}{nearest(projections, PROJECTIONS)}")
+        if dim % heads:
+            raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")
+        asking = user_profiles.shape[1]
+        if projections == "identity" and (asking != width or heads != 1):
+            raise ValueError(
+                "identity projections need one head and profiles of the same width, got "
+                f"{heads} heads and {asking} and {width} columns; learned ones take any"
+            )
+        self.heads, self.past, self.forget, self.dropout = heads, past, forget, dropout
+        self.projections = projections
+        self.register_buffer("item_profiles", item_profiles.float(), persistent=False)
+        self.user = nn.Embedding(users + 1, dim)  # u
+        self.item = nn.Embedding(items, dim)  # e, before the profile is added
+        self.item_profile = nn.Linear(width, dim, bias=False)
+        self.query = nn.Linear(asking + width + dim, dim)  # W_Q
+        self.key = nn.Linear(width + dim, dim, bias=False)  # W_K
+        self.value = nn.Linear(dim, dim, bias=False)  # W_V
+        self.recency = nn.Parameter(torch.zeros(heads, past))
+        self.join = nn.Linear(dim + asking + dim, dim, bias=False)  # W
+        self.popularity = nn.Parameter(torch.zeros(items))  # b
+        self.order, self.reads = None, None
+        if self_attention:
+            self.order, _ = positions("learned", dim, heads, past)
+            self.reads = EncoderStack(
+                self_attention, dim, norm="pre", heads=heads, hidden=2 * dim, dropout=dropout
+            )
+        for table in (self.user, self.item):
+            nn.init.normal_(table.weight, std=dim**-0.5)
+        nn.init.zeros_(self.user.weight[:1].detach())
+
+    def forward(self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor) -> Recommended:
+        """Score all items for some users.
+
+        Args:
+            users: numbers from 1 on, 0 for one without an embedding, (B,)
+            profiles: (B, columns)
+            past: places of items, the latest first, (B, L)
+            lengths: how many of them are real, (B,)
+        """
+        if self.training and self.forget:
+            lost = torch.rand(len(users), device=users.device) < self.forget
+            users, lengths = users.masked_fill(lost, 0), lengths.masked_fill(lost, 0)
+        r, weights, _ = self._taste(users, profiles, past, lengths)
+        return Recommended(r @ self.items().T + self.popularity, weights)
+
+    def items(self) -> Tensor:
+        """The embedding of every item, (items, dim)."""
+        return self.item.weight + self.item_profile(self.item_profiles)
+
+    @torch.no_grad()
+    def parts(self, user: int, profile: Tensor, past: Tensor) -> Parts:
+        """What the scores of one user are made of; they add up to `forward` in eval mode.
+
+        Args:
+            user: its number, or 0
+            profile: (columns,)
+            past: the latest items first, (L,); empty for a user without a past
+        """
+        count = torch.tensor([len(past)])
+        shown = past if len(past) else past.new_zeros(1)
+        _, weights, value = self._taste(torch.tensor([user]), profile[None], shown[None], count)
+        items, (own, columns, context) = self.items(), self._join_parts()
+        mixed = weights[0].unsqueeze(-1) * value[0]  # (heads, L, width)
+        mixed = mixed.transpose(0, 1).flatten(1)  # (L, dim)
+        return Parts(
+            self.popularity,
+            self.user.weight[user] @ own.T @ items.T,
+            profile.unsqueeze(1) * columns.T @ items.T,
+            mixed @ context.T @ items.T,
+        )
+
+    def summary(self) -> str:
+        """Its parts with their numbers of parameters, as a table."""
+        return summary(self)
+
+    def _taste(
+        self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """r (B, dim), the weights (B, heads, L) and the values (B, heads, L, width)."""
+        new = lengths == 0
+        if bool(new.all()):
+            context, weights, value = self._look(profiles, None, lengths)
+        else:
+            context, weights, value = self._look(profiles, past, lengths)
+            if bool(new.any()):  # they look at the catalogue; their weights are not kept
+                context = context.index_copy(
+                    0, new.nonzero()[:, 0], self._look(profiles[new], None, lengths[new])[0]
+                )
+        joined = torch.cat((self._drop(self.user(users)), profiles, self._drop(context)), dim=-1)
+        return self.join(joined), weights, value
+
+    def _look(
+        self, profiles: Tensor, past: Tensor | None, lengths: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Attend to the past, or, without one, to all items."""
+        embedded = self.items()  # (items, dim)
+        if past is None:
+            p, e = self.item_profiles[None], embedded[None]  # (1, items, ...)
+            last = torch.zeros(len(profiles), p.shape[-1] + e.shape[-1], device=profiles.device)
+            mask, bias = None, None
+        else:
+            p, e = self.item_profiles[past], embedded[past]  # (B, L, ...)
+            there = (lengths > 0).unsqueeze(1)
+            last = torch.where(there, torch.cat((p[:, 0], e[:, 0]), dim=-1), 0.0)
+            mask, bias = real(lengths), self.recency[:, None, : past.shape[1]]  # (heads, 1, L)
+            if self.reads is not None and self.order is not None:
+                e, _ = self.reads(self.order(e), mask=mask)
+        if self.projections == "identity":
+            query, key = profiles[:, None], p  # (B, 1, columns), (B, L, columns)
+        else:
+            query = self.query(torch.cat((profiles, last), dim=-1)).unsqueeze(1)
+            key = self.key(torch.cat((p, e), dim=-1))
+        value = _split(self.value(e), self.heads).expand(len(profiles), -1, -1, -1)
+        context, map = attend(
+            _split(query, self.heads),
+            _split(key, self.heads).expand(len(profiles), -1, -1, -1),
+            value,
+            mask=mask,
+            bias=None if self.projections == "identity" else bias,
+            return_map=True,
+        )  # (B, heads, 1, width)
+        return context.flatten(1), map.dense()[..., 0, :], value
+
+    def _join_parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The three blocks of W: for the own embedding, the profile and the context."""
+        dim = self.user.embedding_dim
+        weight = self.join.weight
+        return weight[:, :dim], weight[:, dim:-dim], weight[:, -dim:]
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
+
+    def extra_repr(self) -> str:
+        return f"projections={self.projections!r}, forget={self.forget}, dropout={self.dropout}"
+
+
+class Factorisation(nn.Module):
+    """Matrix factorisation, the baseline: score_ui = p_u · q_i + b_i. Koren et al. 2009, eq. 1.
+
+    >>> model = Factorisation(5, 11, dim=3)
+    >>> none = torch.zeros(2, 0)
+    >>> model(torch.tensor([1, 0]), none, none, none).scores.shape
+    torch.Size([2, 11])
+
+    Args:
+        users: how many there are, numbered from 1; 0 is anybody else
+        items: how many there are
+        dim: number of factors
+        dropout: of the factors, in train mode
+    """
+
+    def __init__(self, users: int, items: int, *, dim: int = 32, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_sizes(users=users, items=items, dim=dim)
+        self.user, self.item = nn.Embedding(users + 1, dim), nn.Embedding(items, dim)
+        self.popularity = nn.Parameter(torch.zeros(items))
+        self.dropout = dropout
+        for table in (self.user, self.item):
+            nn.init.normal_(table.weight, std=0.1)
+
+    def forward(self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor) -> Recommended:
+        """Score all items for some users, (B, items); profiles and the past are not looked at."""
+        own = F.dropout(self.user(users), self.dropout, self.training)
+        return Recommended(own @ self.item.weight.T + self.popularity, own.new_zeros(len(own), 1, 0))
+
+    def summary(self) -> str:
+        """Its parts with their numbers of parameters, as a table."""
+        return summary(self)
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    """(B, L, heads · width) to (B, heads, L, width)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)

@@ -1,0 +1,87 @@
+"""A document with its sentences and words shaded, as a figure."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+from regard.visual.figure.canvas import figure, save
+from regard.visual.figure.fonts import lettering
+
+if TYPE_CHECKING:
+    from regard.visual.document import ShadedDocument
+
+SIZE, LINE, LEFT = 10, 0.26, 0.6  # points of a letter; inches of a line and of the left column
+BLUES, REDS = "#2f6fbe", "#c44234"
+
+
+def draw_document(document: "ShadedDocument", path: str | Path, *, width: float = 8.0) -> Path:
+    """Draw sentences below each other, words on blue, the weight of a sentence on red.
+
+    Args:
+        document: what to draw
+        path: the file, .png or .svg
+        width: inches
+
+    Returns: the path
+    """
+    words = [word.strip() for part in document.sentences for word in part]
+    written = lettering([*words, document.title])
+    labels = iter(written.labels)
+    style = {
+        "fontsize": SIZE,
+        "fontfamily": written.families,
+        "va": "baseline",
+        "parse_math": False,
+    }
+    drawn = figure(width, 1.0)  # its height is known when the words have found their places
+    renderer = drawn.canvas.get_renderer()  # type: ignore[attr-defined]
+    widths: dict[str, float] = {}
+
+    def inches(text: str) -> float:
+        if text not in widths:
+            box = Text(0, 0, text, figure=drawn, **style).get_window_extent(renderer)
+            widths[text] = box.width / drawn.dpi
+        return widths[text]
+
+    blank = inches("a a") - inches("aa")
+    placed: list[tuple[float, int, str, float]] = []  # inches from the left, line, word, shade
+    starts: list[tuple[int, float]] = []  # the first line of each sentence, and its weight
+    line = 1 if document.title else 0
+    for part, shades, own in zip(
+        document.sentences, document.shades(), document.sentence_weights, strict=True
+    ):
+        starts.append((line, own))
+        x = LEFT
+        for word, shade in zip(part, shades, strict=True):
+            text = next(labels) if word.strip() else ""
+            x += blank if word[:1].isspace() and x > LEFT else 0.0
+            if x > LEFT and x + inches(text) > width:
+                x, line = LEFT, line + 1
+            placed.append((x, line, text, shade))
+            x += inches(text)
+        line += 1
+
+    height = line * LINE + 0.1
+    drawn.set_size_inches(width, height)
+    axes = drawn.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    axes.axis("off")
+
+    def shaded(x: float, line: int, text: str, wide: float, color: str, share: float) -> None:
+        top = line * LINE + 0.03
+        axes.add_patch(
+            Rectangle((x, top), wide, LINE - 0.03, color=color, alpha=0.8 * share, linewidth=0)
+        )
+        axes.text(x, top + 0.165, text, color="white" if share > 0.75 else "#1f2430", **style)
+
+    most = max(document.sentence_weights, default=0.0) or 1.0
+    for line, own in starts:
+        shaded(0.05, line, f" {own:.2f}", 0.42, REDS, own / most)
+    for x, line, text, shade in placed:
+        shaded(x, line, text, inches(text), BLUES, shade)
+    if document.title:
+        axes.text(0.05, 0.17, written.labels[-1], fontweight="bold", **style)
+    return save(drawn, path)
