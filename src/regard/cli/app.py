@@ -10,10 +10,12 @@ import typer
 
 from regard import __version__
 from regard.cli.bench import bench
+from regard.cli.classify import classify
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
 from regard.cli.gallery import gallery
+from regard.cli.recommend import recommend
 from regard.cli.train import train
 
 app = typer.Typer(
@@ -46,9 +48,11 @@ def regard(
         raise typer.Exit(2)
 
 
+app.command()(classify)
 app.command()(demo)
 app.command()(doctor)
 app.command()(gallery)
+app.command()(recommend)
 app.command()(train)
 app.add_typer(bench, name="bench")
 app.add_typer(data, name="data")

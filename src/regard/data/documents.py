@@ -31,16 +31,16 @@ class Documents:
     folds: list[int] | None = None  # where the data says which fold a document belongs to
 
     @classmethod
-    def of(
-        cls, rows: Iterable[tuple[str, str]], folds: list[int] | None = None
-    ) -> "Documents":
+    def of(cls, rows: Iterable[tuple[str, str]], folds: list[int] | None = None) -> "Documents":
         """From (text, name of the class)."""
         rows = list(rows)
         classes = sorted({label for _, label in rows})
         if len(classes) < 2:
             raise ValueError(
                 f"a classifier needs two classes or more, and all {len(rows)} documents are of "
-                f"class {classes[0]!r}" if classes else "there are no documents"
+                f"class {classes[0]!r}"
+                if classes
+                else "there are no documents"
             )
         number = {name: place for place, name in enumerate(classes)}
         return cls([text for text, _ in rows], [number[y] for _, y in rows], classes, folds)
@@ -173,9 +173,7 @@ def _decoded(raw: bytes, path: Path, number: int) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}, line {number}, is not UTF-8 at byte {error.start + 1}"
-        ) from None
+        raise ValueError(f"{path}, line {number}, is not UTF-8 at byte {error.start + 1}") from None
 
 
 # Generated reviews ---------------------------------------------------------------------------

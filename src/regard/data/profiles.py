@@ -1,6 +1,6 @@
 """Tables of who users are and what items are, as vectors: a column for each value of a field."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +22,8 @@ class Profiles:
     columns: list[str]  # "field value"
 
     @classmethod
-    def of(cls, table: Mapping[str, Sequence[str]]) -> "Profiles":
-        """From the columns of a table, all of the same length.
+    def of(cls, table: Mapping[str, Sequence[str]], count: int | None = None) -> "Profiles":
+        """From the columns of a table, all of the same length, `count` if there are none.
 
         A field of more than BINS different numbers is cut into ranges that are about as frequent
         as each other; any other field has a column for each value, and `war|drama` is two values.
@@ -34,9 +34,7 @@ class Profiles:
             cut = _ranges(cells)
             values = cut if cut is not None else [cell.split(SEPARATOR) for cell in cells]
             known = {value: None for parts in values for value in parts if value}
-            # ranges are in their own order already, by their smallest number
-            ordered = list(known) if cut is not None else sorted(known)
-            ordered = _by_number(ordered) if cut is not None else ordered
+            ordered = sorted(known) if cut is None else _by_number(known)
             place = {value: column for column, value in enumerate(ordered)}
             block = np.zeros((len(cells), len(ordered)), np.float32)
             for row, parts in enumerate(values):
@@ -45,7 +43,7 @@ class Profiles:
                         block[row, place[value]] = 1.0
             blocks.append(block)
             names += [f"{field} {value}" for value in ordered]
-        count = len(next(iter(table.values()), ()))
+        count = len(next(iter(table.values()), ())) if count is None else count
         rows = np.concatenate(blocks, axis=1) if blocks else np.zeros((count, 0), np.float32)
         return cls(rows, names)
 
@@ -89,7 +87,7 @@ def _ranges(cells: Sequence[str]) -> list[list[str]] | None:
     return [[names[int(one)]] for one in bins]
 
 
-def _by_number(ranges: list[str]) -> list[str]:
+def _by_number(ranges: Iterable[str]) -> list[str]:
     return sorted(ranges, key=lambda name: float(name.split("–")[0]))
 
 

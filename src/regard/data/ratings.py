@@ -12,9 +12,10 @@ from regard.data.lines import lines, readable
 from regard.data.profiles import Profiles
 
 GENRES = (
-    "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy "
-    "Film-Noir Horror Musical Mystery Romance Sci-Fi Thriller War Western"
-).split()
+    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime"),
+    *("Documentary", "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery"),
+    *("Romance", "Sci-Fi", "Thriller", "War", "Western"),
+)
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Ratings:
             list(users),
             list(items),
             histories,
-            Profiles.of(_columns(users)),
-            Profiles.of(_columns(items)),
+            Profiles.of(_columns(users), len(users)),
+            Profiles.of(_columns(items), len(items)),
             [titles.get(name, name) for name in items],
         )
 
@@ -190,9 +191,7 @@ def _new(table: Mapping[str, object], name: str, what: str, path: object, number
         raise ValueError(f"{path}, line {number}: {what} {name!r} is there already")
 
 
-def _known(
-    table: Mapping[str, object], name: str, what: str, where: str, file: object
-) -> None:
+def _known(table: Mapping[str, object], name: str, what: str, where: str, file: object) -> None:
     if name not in table:
         raise ValueError(f"{where}: unknown {what} {name!r}, it is not in {file}")
 

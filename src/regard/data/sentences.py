@@ -75,7 +75,9 @@ def document_pieces(
         if isinstance(tokenizer, Pieces):
             parts = tokenizer.cut(sentence)
         else:
-            parts = [part.replace("▁", " ") for part in tokenizer.tokens(tokenizer.encode(sentence))]
+            parts = [
+                part.replace("▁", " ") for part in tokenizer.tokens(tokenizer.encode(sentence))
+            ]
         parts[:1] = [part.lstrip() for part in parts[:1]]
         pieces += [parts[start : start + max_words] for start in range(0, len(parts), max_words)]
     return pieces[-max_sentences:] or [[""]]

@@ -123,7 +123,9 @@ def generate_opposites(
     return Ratings.of(events, people, items, {})
 
 
-def write_movielens(folder: str | Path, users: int = 500, items: int = 300, *, seed: int = 0) -> None:
+def write_movielens(
+    folder: str | Path, users: int = 500, items: int = 300, *, seed: int = 0
+) -> None:
     """Write the viewers of `generate_viewers` as `u.data`, `u.user` and `u.item`."""
     events, people, films, titles = draw_viewers(users, items, seed=seed)
     folder = Path(folder)

@@ -119,7 +119,9 @@ class DocumentClassifier(nn.Module):
         kept = (chance >= self.word_dropout).gather(1, words.flatten(1)).view_as(words)
         kept &= torch.arange(words.shape[2], device=words.device) < lengths.unsqueeze(2)
         lengths = kept.sum(2)
-        first = kept.to(torch.uint8).argsort(2, descending=True, stable=True)  # kept ones in front
+        first = kept.to(torch.uint8).argsort(
+            dim=2, descending=True, stable=True
+        )  # kept ones in front
         return words.gather(2, first[..., : max(1, int(lengths.max()))]), lengths
 
     def _drop(self, x: Tensor) -> Tensor:

@@ -18,22 +18,23 @@ PROJECTIONS = ("learned", "identity")
 
 
 class Recommended(NamedTuple):
-    """Scores (B, items), and what they are the sum of.
-
-    scores = popularity + own + profile.sum(1) + past.sum(1)
-    """
+    """Scores of all items, and the weights of those that were looked at."""
 
     scores: Tensor  # (B, items)
     weights: Tensor  # (B, heads, L): of past items; of all items, L = items, if there is no past
 
 
 class Parts(NamedTuple):
-    """What a score is made of, for one user and each item."""
+    """What each item's score is made of, for one user.
+
+    score = popularity + own + profile.sum(0) + past.sum(0)
+    """
 
     popularity: Tensor  # (items,): the item's own, whoever asks
     own: Tensor  # (items,): the user's embedding
     profile: Tensor  # (user columns, items): each column of the user's profile
     past: Tensor  # (L, items): each item that was looked at, times its weight
+    weights: Tensor  # (L,): those weights, the heads averaged
 
 
 class Recommender(nn.Module):
@@ -94,7 +95,9 @@ class Recommender(nn.Module):
         check_dropout(forget)
         check_dropout(dropout)
         if projections not in PROJECTIONS:
-            raise ValueError(f"unknown projections {projections!r}{nearest(projections, PROJECTIONS)}")
+            raise ValueError(
+                f"unknown projections {projections!r}{nearest(projections, PROJECTIONS)}"
+            )
         if dim % heads:
             raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")
         asking = user_profiles.shape[1]
@@ -125,7 +128,9 @@ class Recommender(nn.Module):
             nn.init.normal_(table.weight, std=dim**-0.5)
         nn.init.zeros_(self.user.weight[:1].detach())
 
-    def forward(self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor) -> Recommended:
+    def forward(
+        self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor
+    ) -> Recommended:
         """Score all items for some users.
 
         Args:
@@ -164,6 +169,7 @@ class Recommender(nn.Module):
             self.user.weight[user] @ own.T @ items.T,
             profile.unsqueeze(1) * columns.T @ items.T,
             mixed @ context.T @ items.T,
+            weights[0].mean(0),
         )
 
     def summary(self) -> str:
@@ -255,10 +261,14 @@ class Factorisation(nn.Module):
         for table in (self.user, self.item):
             nn.init.normal_(table.weight, std=0.1)
 
-    def forward(self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor) -> Recommended:
+    def forward(
+        self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor
+    ) -> Recommended:
         """Score all items for some users, (B, items); profiles and the past are not looked at."""
         own = F.dropout(self.user(users), self.dropout, self.training)
-        return Recommended(own @ self.item.weight.T + self.popularity, own.new_zeros(len(own), 1, 0))
+        return Recommended(
+            own @ self.item.weight.T + self.popularity, own.new_zeros(len(own), 1, 0)
+        )
 
     def summary(self) -> str:
         """Its parts with their numbers of parameters, as a table."""

@@ -1,17 +1,23 @@
 """Tasks: data, model, loss, metric and what to show, by name."""
 
+from regard.tasks.advisor import Advisor, Recommendation
+from regard.tasks.classifier import Classification, Classifier
+from regard.tasks.classify import Classify
 from regard.tasks.finder import Finder
 from regard.tasks.graph import GraphTask
 from regard.tasks.hard import HardTask
 from regard.tasks.node_classifier import NodeClassifier
 from regard.tasks.recipes import RECIPES, find_recipe
+from regard.tasks.recommend import Recommend
 from regard.tasks.run import load, load_weights, read_run_config
 from regard.tasks.translate import Translate
 from regard.tasks.translator import Translation, Translator
 
 TASKS: dict[str, type] = {
+    "classify": Classify,
     "graph": GraphTask,
     "hard": HardTask,
+    "recommend": Recommend,
     "translate": Translate,
 }
 """What may stand after `task =` in a configuration, and the class that does it.
@@ -22,10 +28,16 @@ Each has `from_config(config) -> Task` and `open(run) -> object`, which `regard.
 __all__ = [
     "RECIPES",
     "TASKS",
+    "Advisor",
+    "Classification",
+    "Classifier",
+    "Classify",
     "Finder",
     "GraphTask",
     "HardTask",
     "NodeClassifier",
+    "Recommend",
+    "Recommendation",
     "Translate",
     "Translation",
     "Translator",

@@ -3,19 +3,33 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
+from pydantic import Field
 
 from regard.data import Tokenizer, load_tokenizer
 from regard.data.lines import readable
 from regard.data.sentences import collate_documents, document_pieces, encode_document
 from regard.models.classifier import DocumentClassifier
 from regard.tasks.run import load_weights, read_run_config
+from regard.training.settings import Settings, read_settings
 from regard.visual.document import ShadedDocument
 
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 TOKENIZER, CLASSES = "tokenizer.json", "classes.json"
 TOGETHER = 32  # documents that are read at a time
+
+
+class Model(Settings):
+    """The table `[model]`: the options of `DocumentClassifier`."""
+
+    dim: Count = 100
+    hidden: Count = 50
+    encoder: Literal["gru", "window", "none"] = "gru"
+    dropout: Share = 0.5
+    word_dropout: Share = 0.0
 
 
 class Classification(NamedTuple):
@@ -61,7 +75,8 @@ class Classifier:
         """A run of the task `classify`."""
         run, config = Path(run), read_run_config(run)
         tokenizer, classes = load_tokenizer(run / TOKENIZER), read_classes(run / CLASSES)
-        model = DocumentClassifier(len(tokenizer), len(classes), **config.get("model", {}))
+        options = read_settings(Model, config.get("model", {}), "model").model_dump()
+        model = DocumentClassifier(len(tokenizer), len(classes), **options)
         data = config.get("data", {})
         limits = {name: data[name] for name in ("max_words", "max_sentences") if name in data}
         load_weights(model, run)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import nn
 
-from regard.data import Batches, Order, Tokenizer, data_folder, train_tokenizer
+from regard.data import Batches, Order, data_folder, train_tokenizer
 from regard.data.documents import Documents, generate_documents, read_documents
 from regard.data.sentences import (
     Document,
@@ -20,7 +20,7 @@ from regard.data.sentences import (
     sentences,
 )
 from regard.models.classifier import DocumentClassifier
-from regard.tasks.classifier import CLASSES, TOKENIZER, Classifier, write_classes
+from regard.tasks.classifier import CLASSES, TOKENIZER, Classifier, Model, write_classes
 from regard.training import Loss
 from regard.training.config import Config
 from regard.training.settings import Settings, read_settings
@@ -60,16 +60,6 @@ class Data(Settings):
         if self.name is not None and self.path is not None:
             raise ValueError("give name or path, not both")
         return self
-
-
-class Model(Settings):
-    """The table `[model]`: the options of `DocumentClassifier`."""
-
-    dim: Count = 100
-    hidden: Count = 50
-    encoder: Literal["gru", "window", "none"] = "gru"
-    dropout: Share = 0.5
-    word_dropout: Share = 0.0
 
 
 class NoLoss(Settings):

@@ -71,6 +71,42 @@ RECIPES: dict[str, Recipe] = {
         "task": "hard",
         "training": {"epochs": 3, "lr": 3e-3, "evaluate_every": 100},
     },
+    "classify": {
+        "task": "classify",
+        "data": {"batch": 16},
+        "model": {"dim": 32, "hidden": 16, "dropout": 0.1},
+        "training": {"epochs": 4, "lr": 1e-2},
+    },
+    "movie_reviews": {
+        "task": "classify",
+        "data": {"name": "movie_reviews", "min_count": 3, "max_words": 25},
+        "model": {"dim": 64, "hidden": 32, "encoder": "none", "word_dropout": 0.5},
+        "training": {"epochs": 8, "lr": 2e-3, "average": 3, "average_of": "last"},
+    },
+    "nsmc": {
+        "task": "classify",
+        "data": {
+            "name": "nsmc",
+            "tokenizer": "bpe",
+            "size": 8000,
+            "max_words": 60,
+            "max_sentences": 6,
+            "valid": 0.02,
+            "batch": 128,
+        },
+        "model": {"dim": 96, "hidden": 64, "dropout": 0.3, "word_dropout": 0.1},
+        "training": {"epochs": 3, "lr": 2e-3, "schedule": "cosine", "evaluate_every": 500},
+    },
+    "recommend": {
+        "task": "recommend",
+        "training": {"epochs": 25, "lr": 3e-3, "schedule": "cosine", "patience": 8},
+    },
+    "opposites": {
+        "task": "recommend",
+        "data": {"generated": "opposites", "count": 1000, "batch": 64},
+        "model": {"forget": 0.0, "dropout": 0.0},
+        "training": {"epochs": 40, "lr": 3e-3, "schedule": "cosine"},
+    },
 }
 """Names of tasks with data and settings that are known to work."""
 

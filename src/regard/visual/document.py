@@ -111,9 +111,7 @@ class ShadedDocument:
         draw_document(self, path, width=width)
 
 
-def _wrapped(
-    words: list[str], shades: list[float], room: int
-) -> list[list[tuple[str, float]]]:
+def _wrapped(words: list[str], shades: list[float], room: int) -> list[list[tuple[str, float]]]:
     """Lines of at most `room` columns; blanks between words are cells of their own."""
     rows: list[list[tuple[str, float]]] = [[]]
     used = 0

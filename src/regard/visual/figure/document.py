@@ -1,7 +1,7 @@
 """A document with its sentences and words shaded, as a figure."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
@@ -29,7 +29,7 @@ def draw_document(document: "ShadedDocument", path: str | Path, *, width: float 
     words = [word.strip() for part in document.sentences for word in part]
     written = lettering([*words, document.title])
     labels = iter(written.labels)
-    style = {
+    style: dict[str, Any] = {
         "fontsize": SIZE,
         "fontfamily": written.families,
         "va": "baseline",

@@ -1,0 +1,63 @@
+"""`regard recommend`: what a user may like, and why."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.tasks import Recommendation
+
+
+def recommend(
+    run: Annotated[Path, typer.Argument(help="A run of the task recommend.")],
+    user: Annotated[str | None, typer.Option("--user", help="A user of the data.")] = None,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option("--profile", metavar="FIELD=VALUE", help="Or somebody new: age=30, again."),
+    ] = None,
+    past: Annotated[
+        list[str] | None,
+        typer.Option("--past", metavar="ITEM", help="What somebody new chose, in that order."),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many items.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Recommend items to a user, each with what carried it: past items, profile, popularity."""
+    from regard.tasks import Advisor, load
+
+    if (user is None) == (profile is None and past is None):
+        raise typer.BadParameter("give --user, or for somebody new --profile and --past")
+    fields = dict(_field(text) for text in profile or [])
+    advisor = load(run)
+    if not isinstance(advisor, Advisor):
+        raise ValueError(f"{run} is no run of the task recommend")
+    if user is not None:
+        found = advisor.recommend(user, count)
+    else:
+        found = advisor.recommend_to(fields, past or [], count)
+    if as_json:
+        print(json.dumps([_record(one) for one in found], ensure_ascii=False, indent=2))
+        return
+    for rank, one in enumerate(found, start=1):
+        print(f"{rank:>3}. {one.title}  (item {one.item}, score {one.score:.2f})")
+        for reason in one.past:
+            print(f"       {reason.gives:+6.2f}  {reason.what}, weight {reason.weight:.2f}")
+        for reason in one.profile:
+            print(f"       {reason.gives:+6.2f}  {reason.what}")
+        print(f"       {one.own:+6.2f}  the user's own taste, {one.popularity:+.2f} popularity")
+
+
+def _field(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"--profile is FIELD=VALUE, such as age=30, got {text!r}")
+    return name, value
+
+
+def _record(one: "Recommendation") -> dict[str, object]:
+    row = one._asdict()
+    for name in ("past", "profile"):
+        row[name] = [reason._asdict() for reason in row[name]]
+    return row

@@ -1,0 +1,101 @@
+"""Documents with a class, from every kind of file, and what can go wrong."""
+
+import gzip
+import zipfile
+from collections import Counter
+
+import pytest
+
+from regard.data import train_tokenizer
+from regard.data.documents import Documents, generate_documents, read_documents
+from regard.data.sentences import collate_documents, document_pieces, encode_document, sentences
+
+
+def test_csv_tsv_json_lines_and_gzip_are_read(tmp_path):
+    csv = tmp_path / "a.csv"
+    csv.write_text('id,text,label\n1,"good, really\nso",pos\n2,bad,neg\n')
+    assert read_documents(csv).texts == ["good, really\nso", "bad"]
+    tsv = tmp_path / "a.tsv.gz"
+    with gzip.open(tsv, "wt") as file:
+        file.write('id\tdocument\tlabel\n1\t"재미\t1\n2\t별로\t0\n')
+    found = read_documents(tsv, text="document")
+    assert (found.texts, found.labels, found.classes) == (['"재미', "별로"], [1, 0], ["0", "1"])
+    lines = tmp_path / "a.jsonl"
+    lines.write_text('{"t": "good", "y": 2}\n{"t": "bad", "y": 1}\n')
+    assert read_documents(lines, text="t", label="y").labels == [1, 0]
+
+
+def test_a_zip_of_folders_has_classes_and_folds(tmp_path):
+    path = tmp_path / "reviews.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("reviews/neg/cv123_1.txt", "dull\n")
+        archive.writestr("reviews/pos/cv900_7.txt", "caf\xe9\n".encode("latin-1"))
+    found = read_documents(path)
+    assert found == Documents(["dull\n", "café\n"], [0, 1], ["neg", "pos"], [1, 9])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("a.csv", "txt,label\nfine,pos\n", "no column 'text'; did you mean 'txt'"),
+        ("a.csv", "text,label\nfine,pos\nbad\n", r"line 3 \(1 column instead of 2\)"),
+        ("a.csv", "text,label\nfine,pos\n ,neg\n", r"line 3 \(the text is empty\)"),
+        ("a.tsv", "text\tlabel\nfine\tpos\ngood\tpos\n", "all 2 documents are of class 'pos'"),
+        ("a.csv", "text,label\n", "is empty"),
+        ("a.jsonl", '{"text": "a", "label": "b"}\nno\n', r"line 2 \(not JSON\)"),
+        ("a.jsonl", '{"text": 3, "label": "b"}\n', "no text under 'text'"),
+        ("a.txt", "fine\n", "should end in .csv, .tsv or .jsonl"),
+        ("a.zip", "no zip", "is not a zip file"),
+    ],
+)
+def test_a_malformed_file_is_one_sentence(tmp_path, name, content, complaint):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match=complaint):
+        read_documents(path)
+
+
+def test_bad_rows_are_left_out_if_asked(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\nfine,pos\n,neg\nbad,neg\n")
+    assert read_documents(path, bad="skip").texts == ["fine", "bad"]
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read_documents(tmp_path / "b.csv")
+
+
+def test_words_of_generated_documents_do_not_tell_the_class():
+    found = generate_documents(400, seed=5)
+    for polar in ("wonderful", "awful"):
+        with_it = Counter(
+            label for text, label in zip(found.texts, found.labels, strict=True) if polar in text
+        )
+        assert abs(with_it[0] - with_it[1]) < 0.35 * with_it.total()
+    assert found == generate_documents(400, seed=5)
+
+
+def test_pieces_stand_for_the_ids_one_by_one():
+    text = "It's a rare film! 정말 좋다. " + "word " * 30
+    for kind in ("words", "bpe", "characters"):
+        tokenizer = train_tokenizer(kind, ["a film 좋다 it's"], size=270 if kind == "bpe" else None)
+        limits = {"max_words": 7, "max_sentences": 5}
+        ids = encode_document(text, tokenizer, **limits)
+        pieces = document_pieces(text, tokenizer, **limits)
+        assert [len(part) for part in pieces] == ids.lengths.tolist()
+        assert len(pieces) == 5
+
+
+def test_sentences_end_where_a_reader_would_end_them():
+    assert sentences("Good. 3.5 stars!  Go") == ["Good.", "3.5 stars!", "Go"]
+    assert sentences("one . two\nthree . ") == ["one . two", "three ."]
+    assert sentences("  ") == []
+    tokenizer = train_tokenizer("words", ["a"])
+    assert encode_document("", tokenizer).sentences() == [[tokenizer.unk]]
+
+
+def test_a_batch_pads_words_and_sentences():
+    tokenizer = train_tokenizer("characters", ["abc"])
+    one, two = (encode_document(text, tokenizer) for text in ("abc\nb", "c"))
+    batch = collate_documents([one, two], [1, 0])
+    assert batch.words.tolist() == [[[4, 5, 6], [5, 0, 0]], [[6, 0, 0], [0, 0, 0]]]
+    assert batch.word_lengths.tolist() == [[3, 1], [1, 0]]
+    assert (batch.sentence_lengths.tolist(), batch.labels.tolist()) == ([2, 1], [1, 0])

@@ -1,0 +1,103 @@
+"""The task of documents: it learns, it is opened again, and it says what is wrong."""
+
+import json
+
+import pytest
+import torch
+
+import regard
+from regard.cli import main
+from regard.tasks import RECIPES, Classifier, load
+from regard.tasks.classify import Classify
+from regard.training import read_config, train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Trained on generated reviews for a few seconds."""
+    torch.set_num_threads(1)
+    config = read_config(
+        RECIPES["classify"], ["data.count=800", "training.epochs=5", "training.threads=1"]
+    )
+    folder = tmp_path_factory.mktemp("classify") / "run"
+    outcome = train(Classify.from_config(config), config, folder)
+    assert outcome.figures["test_accuracy"] > 0.95  # half of the words say the opposite
+    return folder
+
+
+def test_the_authors_verdict_is_what_counts(run):
+    classifier = load(run)
+    assert isinstance(classifier, Classifier)
+    text = "rain fell all evening .\nthe critic found the film awful .\ni found the cast clever ."
+    mirror = "rain fell all evening .\nthe critic found the film clever .\ni found the cast awful ."
+    good, poor = classifier.classify([text, mirror])
+    assert (good.label, poor.label) == ("pos", "neg")
+    assert sum(good.probabilities.values()) == pytest.approx(1)
+    shaded = good.document
+    assert [len(part) for part in shaded.word_weights] == [5, 7, 6]
+    assert sum(shaded.sentence_weights) == pytest.approx(1)
+    assert all(sum(part) == pytest.approx(1) for part in shaded.word_weights)
+
+
+def test_the_command_shows_the_document(run, tmp_path, capsys):
+    page, figure = tmp_path / "a.html", tmp_path / "a.png"
+    text = "i found the film moving .\nthe <b>critic</b> found it dull ."
+    options = ["--page", str(page), "--figure", str(figure)]
+    assert main(["classify", str(run), text, *options]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("pos (")
+    assert "i found the film moving ." in shown
+    assert "moving" in page.read_text()
+    assert "<b>critic" not in page.read_text()
+    assert figure.stat().st_size > 1000
+    assert main(["classify", str(run), text, "--json"]) == 0
+    (record,) = json.loads(capsys.readouterr().out)
+    assert record["label"] == "pos"
+    assert main(["classify", str(run), " "]) == 1
+    assert "at least one word" in capsys.readouterr().err
+
+
+def test_a_dry_run_describes_the_documents(capsys):
+    assert main(["train", "--task", "classify", "--dry-run", "--set", "data.count=60"]) == 0
+    assert "49 for training, 5 for validation, 6 for test" in capsys.readouterr().out
+
+
+def test_a_file_of_ones_own_is_split_once_and_for_all(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("text,label\n" + "".join(f"word{n} here,{'ab'[n % 2]}\n" for n in range(40)))
+    config = read_config(
+        {"task": "classify", "training": {"steps": 1}}, [f"data.path={path}", "data.batch=7"]
+    )
+    one, two = Classify.from_config(config), Classify.from_config(config)
+    assert one.train.texts == two.train.texts
+    parts = [set(split.texts) for split in (one.train, one.valid, one.test)]
+    assert [len(part) for part in parts] == [32, 4, 4]
+    assert not (parts[0] & parts[1]) | (parts[0] & parts[2]) | (parts[1] & parts[2])
+    first = [one.batch(3, step) for step in range(one.steps(3))]
+    assert torch.equal(first[1].words, two.batch(3, 1).words)
+    assert sum(len(batch.labels) for batch in first) == 32
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        (["data.pth=x"], "unknown key data.pth; did you mean 'path'"),
+        (["model.dimm=3"], "unknown key model.dimm; did you mean 'dim'"),
+        (["loss.smoothing=1"], "unknown key loss.smoothing"),
+        (["data.path=a.csv", "data.name=nsmc"], "give name or path, not both"),
+        (["data.fold=3"], "these documents have no folds"),
+        (["data.tokenizer=wrds"], "did you mean 'words'"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(settings, complaint):
+    config = read_config({"task": "classify", "training": {"steps": 1}}, settings)
+    with pytest.raises(ValueError, match=complaint):
+        Classify.from_config(config)
+
+
+def test_data_that_is_not_there_says_so(tmp_path):
+    settings = ["data.name=nsmc", f"data.folder={tmp_path}"]
+    config = read_config({"task": "classify", "training": {"steps": 1}}, settings)
+    with pytest.raises(FileNotFoundError, match="REGARD_DATA says where data is"):
+        Classify.from_config(config)
+    assert regard.__version__
