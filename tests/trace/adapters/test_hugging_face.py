@@ -1,0 +1,165 @@
+"""Hugging Face models give on attend() what they give on their own, and their weights are seen."""
+
+import pytest
+import torch
+
+import regard
+from regard.trace.adapters import hugging_face
+
+transformers = pytest.importorskip("transformers", reason="needs transformers")
+
+IDS = torch.tensor([[5, 7, 11, 3, 2], [4, 6, 2, 0, 0]])
+PADDED = (IDS != 0).long()
+
+
+def config(kind: str):
+    if kind == "bert":
+        return transformers.BertConfig(
+            vocab_size=29, hidden_size=12, num_hidden_layers=2, num_attention_heads=3,
+            intermediate_size=16, max_position_embeddings=16,
+        )  # fmt: skip
+    if kind == "gpt2":
+        return transformers.GPT2Config(
+            vocab_size=29, n_embd=12, n_layer=2, n_head=3, n_positions=16,
+            bos_token_id=1, eos_token_id=2,
+        )  # fmt: skip
+    if kind == "llama":
+        return transformers.LlamaConfig(
+            vocab_size=29, hidden_size=24, num_hidden_layers=2, num_attention_heads=6,
+            num_key_value_heads=2, intermediate_size=16, max_position_embeddings=32,
+            bos_token_id=1, eos_token_id=2,
+        )  # fmt: skip
+    if kind == "bart":
+        return transformers.BartConfig(
+            vocab_size=29, d_model=12, encoder_layers=2, decoder_layers=2,
+            encoder_attention_heads=3, decoder_attention_heads=3, encoder_ffn_dim=16,
+            decoder_ffn_dim=16, max_position_embeddings=16, pad_token_id=0, bos_token_id=1,
+            eos_token_id=2, decoder_start_token_id=1, forced_eos_token_id=None,
+        )  # fmt: skip
+    return transformers.T5Config(
+        vocab_size=29, d_model=12, d_kv=4, d_ff=16, num_layers=2, num_heads=3,
+        relative_attention_num_buckets=8, decoder_start_token_id=1, pad_token_id=0, eos_token_id=2,
+    )  # fmt: skip
+
+
+MODELS = {
+    "bert": "BertModel",
+    "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+    "bart": "BartForConditionalGeneration",
+    "t5": "T5ForConditionalGeneration",
+}
+
+
+def models(kind: str):
+    """The same model twice: on its own attention, and on ours."""
+    hugging_face.register()
+    torch.manual_seed(7)
+    make = getattr(transformers, MODELS[kind])
+    eager = make._from_config(config(kind), attn_implementation="eager").eval()
+    ours = make._from_config(config(kind), attn_implementation="regard").eval()
+    with torch.no_grad():
+        for parameter in eager.parameters():  # fresh models are nearly uniform
+            parameter.normal_(0.0, 0.4)
+    ours.load_state_dict(eager.state_dict())
+    return eager, ours
+
+
+def inputs(kind: str) -> dict:
+    found = {"input_ids": IDS, "attention_mask": PADDED}
+    if kind in ("bart", "t5"):
+        found["decoder_input_ids"] = torch.tensor([[1, 9, 8, 7], [1, 5, 6, 4]])
+    return found
+
+
+def eager_maps(output) -> list[torch.Tensor]:
+    names = ("encoder_attentions", "attentions", "decoder_attentions", "cross_attentions")
+    return [map for name in names for map in (output.get(name) or ())]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_outputs_and_weights_are_those_of_eager_attention(kind):
+    eager, ours = models(kind)
+    with torch.no_grad():
+        expected = eager(**inputs(kind), output_attentions=True)
+        plain = ours(**inputs(kind))
+        with regard.capture(ours) as trace:
+            found = ours(**inputs(kind))
+    real = PADDED.bool() if kind in ("bert", "gpt2", "llama") else torch.ones(2, 4).bool()
+    assert torch.equal(found[0], plain[0])
+    assert torch.allclose(found[0][real], expected[0][real], atol=1e-5)
+    maps = eager_maps(expected)
+    assert len(trace) == len(maps) > 0
+    own = [call.map.dense() for call in _in_order(trace)]
+    for call, map in zip(own, maps, strict=True):
+        rows = PADDED.bool() if map.shape[-2] == 5 else torch.ones(2, 4).bool()
+        own_rows, eager_rows = call.transpose(1, 2)[rows], map.transpose(1, 2)[rows]
+        assert torch.allclose(own_rows, eager_rows, atol=1e-5)
+    assert all(call.verify() < 1e-5 for call in trace)
+
+
+def _in_order(trace):
+    """As transformers lists them: the decoder's own attention before that to the memory."""
+    sides = [("source", "source"), ("target", "target"), ("target", "source")]
+    return sorted(trace, key=lambda call: sides.index((call.queries, call.keys)))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_gradients_are_those_of_eager_attention(kind):
+    eager, ours = models(kind)
+    for model in (eager, ours):
+        model(**inputs(kind))[0].square().mean().backward()
+    for (name, a), b in zip(eager.named_parameters(), ours.parameters(), strict=True):
+        if a.grad is not None:
+            assert torch.allclose(a.grad, b.grad, atol=1e-4 * max(1.0, a.grad.abs().max())), name
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bart", "t5"])
+def test_generation_with_a_cache_writes_the_same_and_is_stitched(kind):
+    eager, ours = models(kind)
+    options = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
+    expected = eager.generate(IDS[:1], **options)
+    with regard.capture(ours) as trace:
+        found = ours.generate(IDS[:1], **options)
+    assert torch.equal(found, expected)
+    whole = trace.stitched()
+    length = found.shape[1] - 1
+    for call in whole:
+        assert call.verify() < 1e-5
+        if call.queries == call.keys and "encoder" not in call.name.replace("decoder", ""):
+            assert call.shape[-2:] == (length, length)
+            sums = call.map.dense().sum(-1)
+            assert torch.allclose(sums, torch.ones_like(sums), atol=1e-5)
+            assert torch.equal(call.map.dense().triu(1), torch.zeros_like(call.map.dense()))
+
+
+def test_weights_are_returned_where_transformers_asks_for_them():
+    eager, ours = models("llama")
+    with torch.no_grad():
+        expected = eager(input_ids=IDS[:1], output_attentions=True).attentions
+        found = ours(input_ids=IDS[:1], output_attentions=True).attentions
+    for a, b in zip(expected, found, strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_models_on_torchs_own_attention_are_captured_too(kind):
+    hugging_face.register()
+    torch.manual_seed(7)
+    model = getattr(transformers, MODELS[kind])._from_config(
+        config(kind), attn_implementation="sdpa"
+    )
+    model = model.eval()
+    with torch.no_grad():
+        before = model(**inputs(kind))[0]
+        with regard.capture(model) as trace:
+            during = model(**inputs(kind))[0]
+    assert torch.equal(before, during)
+    assert {call.provenance["path"] for call in trace} == {"scaled_dot_product_attention"}
+    assert all(call.verify() < 1e-5 for call in trace)
+
+
+def test_what_attend_does_not_have_is_refused():
+    module, x = torch.nn.Identity(), torch.randn(2, 3, 5, 7)
+    with pytest.raises(ValueError, match="Identity uses softcap"):
+        hugging_face.attention(module, x, x, x, None, softcap=30.0)
