@@ -2,6 +2,7 @@
 
 from regard.layers.add_norm import PostNorm, PreNorm
 from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
+from regard.layers.dropout import Dropout
 from regard.layers.edges import with_self_loops
 from regard.layers.efficient import EfficientAttention, EfficientState
 from regard.layers.feed_forward import FeedForward
@@ -30,6 +31,7 @@ __all__ = [
     "Decoded",
     "DecoderLayer",
     "DecoderState",
+    "Dropout",
     "EfficientAttention",
     "EfficientState",
     "EncoderLayer",

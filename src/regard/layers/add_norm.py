@@ -11,8 +11,9 @@ norm after the last layer.
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from regard.layers.dropout import check_dropout, drop
 
 
 class PostNorm(nn.Module):
@@ -38,8 +39,7 @@ class PostNorm(nn.Module):
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
     ) -> None:
         super().__init__()
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout is a probability, at least 0 and below 1, got {dropout}")
+        check_dropout(dropout)
         self.norm = norm(dim)
         self.dropout = dropout
 
@@ -49,7 +49,7 @@ class PostNorm(nn.Module):
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:
         """The stream x after the sublayer gave y."""
-        return self.norm(x + F.dropout(y, self.dropout, self.training))
+        return self.norm(x + drop(y, self.dropout, self.training))
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}"
@@ -62,4 +62,4 @@ class PreNorm(PostNorm):
         return self.norm(x)
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:
-        return x + F.dropout(y, self.dropout, self.training)
+        return x + drop(y, self.dropout, self.training)

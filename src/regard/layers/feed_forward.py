@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from regard.layers.dropout import check_dropout, drop
 
 
 class FeedForward(nn.Module):
@@ -35,8 +36,7 @@ class FeedForward(nn.Module):
         super().__init__()
         if dim < 1 or hidden < 1:
             raise ValueError(f"dim and hidden must be 1 or more, got {dim} and {hidden}")
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout is a probability, at least 0 and below 1, got {dropout}")
+        check_dropout(dropout)
         self.inner = nn.Linear(dim, hidden)
         self.outer = nn.Linear(hidden, dim)
         self.activation = activation
@@ -45,4 +45,4 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (..., dim) to (..., dim)."""
         hidden = self.activation(self.inner(x))  # (..., hidden)
-        return self.outer(F.dropout(hidden, self.dropout, self.training))
+        return self.outer(drop(hidden, self.dropout, self.training))

@@ -11,6 +11,7 @@ from regard.attention import Attended, attend, watch
 from regard.core.blocks import by_rows
 from regard.core.mask import Mask
 from regard.core.score import Score
+from regard.layers.dropout import check_dropout, drop
 from regard.layers.edges import check_edges, edge_map, edge_scores, edge_softmax, edge_sum
 
 
@@ -140,9 +141,8 @@ class GraphAttention(nn.Module):
             raise ValueError(
                 f"in_dim, out_dim and heads must be 1 or more, got {in_dim}, {out_dim}, {heads}"
             )
-        for name, share in {"dropout": dropout, "value_dropout": value_dropout}.items():
-            if not 0.0 <= share < 1.0:
-                raise ValueError(f"{name} is a probability, at least 0 and below 1, got {share}")
+        check_dropout(dropout)
+        check_dropout(value_dropout, "value_dropout")
         if combine not in COMBINE:
             raise ValueError(f"combine should be one of {', '.join(COMBINE)}, got {combine!r}")
         if isinstance(score, str):
@@ -185,7 +185,7 @@ class GraphAttention(nn.Module):
         value = self.value(nodes).unflatten(-1, (self.heads, self.out_dim))  # (N, heads, dim)
         of_nodes = getattr(self.score, "of_nodes", None)
         query, key = (value, value) if of_nodes is None else of_nodes(nodes, value)
-        value = F.dropout(value, self.value_dropout, self.training)
+        value = drop(value, self.value_dropout, self.training)
         dropout = self.dropout if self.training else 0.0
         if edges is None:
             attended = attend(
@@ -203,7 +203,7 @@ class GraphAttention(nn.Module):
         source, target = edges
         scores = edge_scores(self.score, query, key, target, source)
         weights = edge_softmax(scores, target, len(nodes))  # (E, heads)
-        kept = F.dropout(weights, dropout, training=True)
+        kept = drop(weights, dropout, True)
         context = edge_sum(kept, value.to(weights.dtype), target, source, len(nodes))
         if watch.watching:
             self._tell(weights, value, context, target, source)

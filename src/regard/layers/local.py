@@ -20,6 +20,7 @@ from regard.core.normalize import softmax
 from regard.core.request import Request, make_request
 from regard.core.score import General, Location, Score, precise
 from regard.layers.cache import Past, SharedMemory, start
+from regard.layers.dropout import check_dropout
 from regard.layers.heads import computed_map
 from regard.layers.windows import around, in_chunks, interval
 
@@ -101,8 +102,7 @@ class LocalAttention(nn.Module):
                 f"window counts the keys on either side of the centre and must be {least} or "
                 f"more{' for a predicted centre' if least else ''}, got {window}"
             )
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout is a probability, at least 0 and below 1, got {dropout}")
+        check_dropout(dropout)
         self.dim, self.key_dim, self.window, self.dropout = dim, key_dim, window, dropout
         if score is not None:
             find_score(score)  # raises for an unknown name

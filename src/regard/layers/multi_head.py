@@ -10,6 +10,7 @@ from regard.core.mask import Mask, as_mask, causal
 from regard.core.names import find_score
 from regard.core.score import Score
 from regard.layers.cache import Past, SharedMemory, start
+from regard.layers.dropout import check_dropout
 from regard.layers.from_torch import multi_head_from_torch
 from regard.layers.heads import (
     GroupedMask,
@@ -88,8 +89,7 @@ class MultiHeadAttention(nn.Module):
         value_dim = key_dim if value_dim is None else value_dim
         sizes = {"dim": dim, "heads": heads, "kv_heads": kv_heads, "key_dim": key_dim}
         _check_sizes(**sizes, value_dim=value_dim, out_dim=dim if out_dim is None else out_dim)
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout is a probability, at least 0 and below 1, got {dropout}")
+        check_dropout(dropout)
         if not output_projection and out_dim not in (None, dim):
             raise ValueError(
                 f"without an output projection the output is as wide as all heads together, "

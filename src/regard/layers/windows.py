@@ -19,6 +19,7 @@ from regard.core.normalize import softmax
 from regard.core.request import Request
 from regard.core.score import DotForm, Score, precise
 from regard.core.weighted_sum import weighted_sum
+from regard.layers.dropout import drop
 from regard.paths.additive import with_kernel
 
 CHUNK = 64
@@ -145,7 +146,7 @@ def around(
         weights = softmax(scores.to(precise(scores.dtype)), visible)
         factor = fade(distance)
         weights = weights if factor is None else weights * factor
-        return weighted_sum(F.dropout(weights, dropout), values).flatten(-2)
+        return weighted_sum(drop(weights, dropout, True), values).flatten(-2)
 
     context = by_rows(
         chunks,

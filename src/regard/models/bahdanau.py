@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.layers.dropout import drop
 from regard.models.aligner import Aligner, GlobalAligner
 from regard.models.bridge import Bridge
 from regard.models.embedding import Tokens
@@ -85,7 +85,7 @@ class Bahdanau(nn.Module):
             contexts.append(context)
             weights.append(state.weights)
         joined = self.join(torch.stack(states, 1), embedded, torch.stack(contexts, 1))
-        features = F.dropout(joined, self.dropout, self.training)
+        features = drop(joined, self.dropout, self.training)
         return features, stacked(weights) if return_map else {}
 
     def start(self, memory: Memory, *, return_map: bool = False) -> State:
@@ -97,7 +97,7 @@ class Bahdanau(nn.Module):
         """Features (batch, width) after reading tokens (batch,), and the new state."""
         now = self.reader(tokens.unsqueeze(1)).squeeze(1)
         hidden, context, state = self._advance(now, state)
-        return F.dropout(self.join(hidden, now, context), self.dropout, self.training), state
+        return drop(self.join(hidden, now, context), self.dropout, self.training), state
 
     def _advance(self, now: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """One step with the embedding (batch, dim): the new state, its context, what to keep."""

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.layers.dropout import check_dropout, drop
+
 
 class Tokens(nn.Module):
     """One learned vector for each token, as large as a state: E[y], scaled if asked.
@@ -38,7 +40,7 @@ class Tokens(nn.Module):
             )
         x = F.embedding(ids, self.weight)
         x = x if self.scale == 1.0 else x * self.scale
-        return F.dropout(x, self.dropout, self.training)
+        return drop(x, self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, {self.dim}, dropout={self.dropout}"
@@ -71,7 +73,7 @@ class Frames(nn.Module):
                 f"frames should be float (batch, length, {width}), got {frames.dtype} "
                 f"{tuple(frames.shape)}"
             )
-        return F.dropout(self.projection(frames), self.dropout, self.training)
+        return drop(self.projection(frames), self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}"
@@ -113,9 +115,3 @@ def check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} must be 1 or more, got {size}")
-
-
-def check_dropout(dropout: float) -> None:
-    """Raise for what is no probability."""
-    if not 0.0 <= dropout < 1.0:
-        raise ValueError(f"dropout is a probability, at least 0 and below 1, got {dropout}")

@@ -3,12 +3,12 @@
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.core.names import nearest
-from regard.models.embedding import Frames, Tokens, check_dropout, check_sizes
+from regard.layers.dropout import check_dropout, drop
+from regard.models.embedding import Frames, Tokens, check_sizes
 from regard.models.memory import Memory, real, without_padding
 from regard.models.recurrent import PARTS, find_cell
 
@@ -96,7 +96,7 @@ class Encoder(nn.Module):
         even = bool((counts == source.shape[1]).all())
         ends: list[list[Tensor]] = []
         for layer, run in enumerate(self.layers):
-            below = x if layer == 0 else F.dropout(x, self.dropout, self.training)
+            below = x if layer == 0 else drop(x, self.dropout, self.training)
             y, end = run(below) if even else _run(run, below, counts)
             end = [end] if self.parts == 1 else end
             ends.append([part.transpose(0, 1).flatten(1) for part in end])  # (batch, width)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.layers.dropout import drop
 from regard.models.aligner import Aligner, GlobalAligner
 from regard.models.bridge import Bridge
 from regard.models.embedding import Tokens, check_sizes
@@ -112,7 +112,7 @@ class GNMT(nn.Module):
         return tuple(t for p, own in parts for t in (own, *rest[p * above : (p + 1) * above]))
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+        return drop(x, self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}"

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from regard.core.mask import causal
 from regard.core.score import Score
+from regard.layers.dropout import check_dropout, drop
 from regard.layers.moves import Moves, as_moves
 from regard.layers.multi_head import MultiHeadState
-from regard.models.embedding import Tokens, check_dropout, tied
+from regard.models.embedding import Tokens, tied
 from regard.models.memory import Maps
 from regard.models.position import positions
 from regard.models.stack import EncoderStack
@@ -128,7 +129,7 @@ class LanguageModel(nn.Module):
         return summary(self)
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+        return drop(x, self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}"

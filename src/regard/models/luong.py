@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.layers.dropout import drop
 from regard.models.aligner import Aligner, GlobalAligner
 from regard.models.bahdanau import stacked
 from regard.models.bridge import Bridge
@@ -113,7 +113,7 @@ class Luong(nn.Module):
         return features, State(hidden, memory, features if self.feeding else None, kept)
 
     def _features(self, context: Tensor, output: Tensor) -> Tensor:
-        return F.dropout(self.join(context, output), self.dropout, self.training)
+        return drop(self.join(context, output), self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"feeding={self.feeding}, dropout={self.dropout}"

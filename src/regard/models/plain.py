@@ -1,9 +1,9 @@
 """Decoders without attention, to compare with: all they know of the source is one vector."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.layers.dropout import drop
 from regard.models.bridge import Bridge
 from regard.models.embedding import Tokens
 from regard.models.encoder import Encoder
@@ -82,7 +82,7 @@ class Plain(nn.Module):
         return hidden, hidden[len(self.recurrent) - 1] if self.peeks else None
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+        return drop(x, self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}"

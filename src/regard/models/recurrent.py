@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.names import nearest
-from regard.models.embedding import check_dropout, check_sizes
+from regard.layers.dropout import check_dropout, drop
+from regard.models.embedding import check_sizes
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 """GRU: Cho et al. 2014, with the reset after the matrix as in torch; LSTM: Gers et al. 2000."""
@@ -81,7 +81,7 @@ class Recurrent(nn.Module):
         """
         after = []
         for layer, own in enumerate(self._own(hidden)):
-            below = x if layer == 0 else F.dropout(x, self.dropout, self.training)
+            below = x if layer == 0 else drop(x, self.dropout, self.training)
             joined = below if side is None else torch.cat((below, side), dim=-1)
             first = [part.unsqueeze(0) for part in own]
             run: nn.Module = self.layers[layer]
@@ -94,7 +94,7 @@ class Recurrent(nn.Module):
         """One step, x (batch, dim) to (batch, hidden), and the new state."""
         after = []
         for layer, own in enumerate(self._own(hidden)):
-            below = x if layer == 0 else F.dropout(x, self.dropout, self.training)
+            below = x if layer == 0 else drop(x, self.dropout, self.training)
             joined = below if side is None else torch.cat((below, side), dim=-1)
             weights: Sequence[Tensor] = self.layers[layer].all_weights[0]  # type: ignore
             if self.parts == 1:

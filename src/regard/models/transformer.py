@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.names import nearest
 from regard.core.score import Score
+from regard.layers.dropout import check_dropout, drop
 from regard.layers.moves import Moves, as_moves
 from regard.layers.transformer import DecoderState
-from regard.models.embedding import Frames, Tokens, check_dropout, reader, tied
+from regard.models.embedding import Frames, Tokens, reader, tied
 from regard.models.memory import Maps, Memory, real, without_padding
 from regard.models.position import positions
 from regard.models.stack import DecoderStack, EncoderStack
@@ -239,7 +239,7 @@ class Transformer(nn.Module):
             self.source.weight = self.target.weight
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+        return drop(x, self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}"

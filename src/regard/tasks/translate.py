@@ -27,11 +27,10 @@ from regard.data import (
 from regard.decoding import greedy
 from regard.tasks.corpus import Data, Splits
 from regard.tasks.translator import SOURCE, TARGET, Translator, build_model
-from regard.training import Loss
-from regard.training.config import Config
-from regard.training.settings import Settings, read_settings
+from regard.training import Config, Loss, Settings, read_settings, vocabulary_loss
 
 EXAMPLES = 3  # that `describe` shows
+ROWS = 512  # target tokens that are judged at a time
 
 
 class LossSettings(Settings):
@@ -103,9 +102,11 @@ class Translate:
     def loss(self, model: Any, batch: Batch) -> Loss:
         """Cross entropy of the real target tokens, summed."""
         features, tokens = real_targets(model, batch)
+        output: nn.Linear = model.output
         smoothing = self.loss_settings.label_smoothing
-        logits = model.output(features)
-        total = F.cross_entropy(logits, tokens, label_smoothing=smoothing, reduction="sum")
+        total = vocabulary_loss(
+            features, output.weight, output.bias, tokens, label_smoothing=smoothing
+        )
         return Loss(total, len(tokens))
 
     @torch.no_grad()
@@ -115,9 +116,10 @@ class Translate:
         written: dict[int, str] = {}
         for batch in self.evaluation_batches():
             features, tokens = real_targets(model, batch)
-            logits = model.output(features)
-            loss += float(F.cross_entropy(logits, tokens, reduction="sum"))
-            right += int((logits.argmax(-1) == tokens).sum())
+            for rows, wanted in zip(features.split(ROWS), tokens.split(ROWS), strict=True):
+                logits = model.output(rows)
+                loss += float(F.cross_entropy(logits, wanted, reduction="sum"))
+                right += int((logits.argmax(-1) == wanted).sum())
             count += len(tokens)
             found = greedy(model, batch.source, batch.source_lengths)
             for index, best in zip(batch.index.tolist(), found, strict=True):

@@ -7,6 +7,7 @@ from regard.training.loop import train
 from regard.training.progress import Progress, Silent
 from regard.training.settings import Settings, read_settings
 from regard.training.task import Loss, Task
+from regard.training.vocabulary import vocabulary_loss
 from regard.training.weights import put_weights, read_tensors, weights, write_model
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "read_settings",
     "read_tensors",
     "train",
+    "vocabulary_loss",
     "weights",
     "write_config",
     "write_model",

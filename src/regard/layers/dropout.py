@@ -1,0 +1,85 @@
+"""Dropout whose mask is a hash of positions, since torch draws its own one number at a time."""
+
+import struct
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MOST = 2**31 - 1  # entries that 32 bits can count
+
+
+class Dropout(nn.Module):
+    """Zero each entry with some probability and scale the others up, in train mode.
+
+        y = x · m / (1 − p),  m ~ Bernoulli(1 − p)                     Srivastava et al. 2014
+
+    It does what `nn.Dropout` does, by other draws, which also depend on `torch.manual_seed` alone.
+
+    >>> drop = Dropout(0.5)
+    >>> set(drop(torch.ones(7, 11)).flatten().tolist()) <= {0.0, 2.0}
+    True
+    >>> drop.eval()(torch.ones(3))
+    tensor([1., 1., 1.])
+
+    Args:
+        probability: of an entry to be zeroed, at least 0 and below 1
+    """
+
+    def __init__(self, probability: float = 0.5) -> None:
+        super().__init__()
+        check_dropout(probability)
+        self.probability = probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x of any shape."""
+        return drop(x, self.probability, self.training)
+
+    def extra_repr(self) -> str:
+        return f"{self.probability}"
+
+
+def drop(x: Tensor, probability: float, training: bool) -> Tensor:
+    """`Dropout` as a function; on devices other than the CPU it is torch's.
+
+    Args:
+        x: float, of any shape
+        probability: of an entry to be zeroed, at least 0 and below 1
+        training: False returns x
+    """
+    if not training or probability == 0.0:
+        return x
+    if x.device.type != "cpu" or x.numel() > MOST:
+        return F.dropout(x, probability)
+    return x * mask(tuple(x.shape), probability, x.dtype)
+
+
+def mask(shape: tuple[int, ...], probability: float, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Zeros with some probability, and 1 / (1 − probability) elsewhere.
+
+    Torch's `bernoulli_` uses one thread and one draw for each entry. Here entry i hashes a · i + b
+    for random a and b (Carter & Wegman 1979, then two rounds as in the finalizer of MurmurHash3):
+    a dozen integer operations, which all threads and vector units share.
+    """
+    slope, start = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32)
+    cell = torch.arange(torch.Size(shape).numel(), dtype=torch.int32)
+    cell *= slope | 1
+    cell += start
+    cell ^= cell >> 15
+    cell *= -1028477387
+    cell ^= cell >> 12
+    cell *= 668265261
+    cell >>= 1  # 31 bits and a sign: the difference below does not overflow
+    torch.sub(round(probability * 2**31) - 2**30 - 1, cell, out=cell)
+    cell >>= 31  # -1 where it is kept, else 0
+    scale = 1.0 / (1.0 - probability)
+    if dtype == torch.float32:  # all bits of -1 are set: they take on those of the scale
+        cell &= struct.unpack("i", struct.pack("f", scale))[0]
+        return cell.view(torch.float32).view(shape)
+    return cell.to(dtype).mul_(-scale).view(shape)
+
+
+def check_dropout(probability: float, name: str = "dropout") -> None:
+    """Raise for what is no probability."""
+    if not 0.0 <= probability < 1.0:
+        raise ValueError(f"{name} is a probability, at least 0 and below 1, got {probability}")
