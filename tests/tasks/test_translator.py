@@ -47,6 +47,16 @@ def test_the_order_of_texts_is_kept_and_empty_ones_stay_empty(run):
     assert translator.translate([]) == []
 
 
+def test_a_beam_gives_its_best_first_and_as_many_as_asked_for(run):
+    translator = regard.load(run)
+    (found,) = translator.translate(["abc"], beam=3, n_best=3, return_map=True)
+    assert len({one.text for one in found}) == 3
+    assert all(one.map.shape == (len(one.tokens), 3) for one in found)
+    (best,) = translator.translate(["abc"], beam=3)
+    assert best.text == found[0].text
+    assert best.score == pytest.approx(found[0].score)
+
+
 def test_the_map_is_none_unless_asked_for(run):
     assert regard.load(run).translate(["abc"])[0].map is None
 

@@ -9,8 +9,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.core.map import AttentionMap
 from regard.core.names import nearest
+from regard.layers.dropout import check_dropout, drop
 from regard.layers.hierarchical import HierarchicalAttention
-from regard.models.embedding import Tokens, check_dropout, check_sizes
+from regard.models.embedding import Tokens, check_sizes
 from regard.models.summary import summary
 
 ENCODERS = ("gru", "window", "none")
@@ -125,7 +126,7 @@ class DocumentClassifier(nn.Module):
         return words.gather(2, first[..., : max(1, int(lengths.max()))]), lengths
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+        return drop(x, self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}, word_dropout={self.word_dropout}"
@@ -171,7 +172,7 @@ class BothWays(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """x (N, L, dim) to (N, L, 2 · hidden)."""
-        x = F.dropout(x, self.dropout, self.training)
+        x = drop(x, self.dropout, self.training)
         there = lengths.nonzero().squeeze(1)  # torch packs no empty sequences
         if not len(there):
             return x.new_zeros(*x.shape[:2], 2 * self.gru.hidden_size)

@@ -7,9 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.score import Score
+from regard.layers.dropout import check_dropout, drop
 from regard.layers.edges import with_self_loops
 from regard.layers.graph import GraphAttention
-from regard.models.embedding import check_dropout, check_sizes
+from regard.models.embedding import check_sizes
 from regard.models.memory import Maps
 from regard.models.summary import summary
 
@@ -102,9 +103,9 @@ class GraphAttentionNetwork(nn.Module):
 def _dropped(x: Tensor, dropout: float) -> Tensor:
     """Dropout that leaves the zeros of a sparse tensor alone: dropping them changes nothing."""
     if not x.is_sparse:
-        return F.dropout(x, dropout, training=True)
+        return drop(x, dropout, True)
     x = x.coalesce()
-    values = F.dropout(x.values(), dropout, training=True)
+    values = drop(x.values(), dropout, True)
     return torch.sparse_coo_tensor(
         x.indices(), values, x.shape, is_coalesced=True, check_invariants=False
     )

@@ -3,13 +3,13 @@
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.attention import attend
 from regard.core.mask import lengths as real
 from regard.core.names import nearest
-from regard.models.embedding import check_dropout, check_sizes
+from regard.layers.dropout import check_dropout, drop
+from regard.models.embedding import check_sizes
 from regard.models.position import positions
 from regard.models.stack import EncoderStack
 from regard.models.summary import summary
@@ -231,7 +231,7 @@ class Recommender(nn.Module):
         return weight[:, :dim], weight[:, dim:-dim], weight[:, -dim:]
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+        return drop(x, self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"projections={self.projections!r}, forget={self.forget}, dropout={self.dropout}"
@@ -265,7 +265,7 @@ class Factorisation(nn.Module):
         self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor
     ) -> Recommended:
         """Score all items for some users, (B, items); profiles and the past are not looked at."""
-        own = F.dropout(self.user(users), self.dropout, self.training)
+        own = drop(self.user(users), self.dropout, self.training)
         return Recommended(
             own @ self.item.weight.T + self.popularity, own.new_zeros(len(own), 1, 0)
         )

@@ -1,5 +1,7 @@
 """Tasks: data, model, loss, metric and what to show, by name."""
 
+from typing import Any
+
 from regard.tasks.advisor import Advisor, Recommendation
 from regard.tasks.classifier import Classification, Classifier
 from regard.tasks.classify import Classify
@@ -13,7 +15,7 @@ from regard.tasks.run import load, load_weights, read_run_config
 from regard.tasks.translate import Translate
 from regard.tasks.translator import Translation, Translator
 
-TASKS: dict[str, type] = {
+TASKS: dict[str, Any] = {
     "classify": Classify,
     "graph": GraphTask,
     "hard": HardTask,

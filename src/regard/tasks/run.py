@@ -26,8 +26,7 @@ def load(run: str | Path) -> Any:
     task = read_run_config(run)["task"]
     if task not in TASKS:
         raise ValueError(f"{run}: unknown task {task!r}{nearest(task, TASKS)}")
-    kind: Any = TASKS[task]
-    return kind.open(Path(run))
+    return TASKS[task].open(Path(run))
 
 
 def read_run_config(run: str | Path) -> dict[str, Any]:

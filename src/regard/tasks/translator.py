@@ -1,6 +1,7 @@
 """A trained model that translates: what `regard.load` gives for a run with pairs."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -8,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data import Tokenizer, collate, load_tokenizer
-from regard.decoding import Hypothesis, greedy
+from regard.data import Tokenizer, load_tokenizer
+from regard.decoding import Hypothesis, batched, greedy
+from regard.decoding import beam as beam_search
 from regard.models import build
 from regard.tasks.run import load_weights, read_run_config
 
 SOURCE, TARGET = "tokenizer.source.json", "tokenizer.target.json"
-TOGETHER = 64  # texts that are decoded at a time
 
 
 class Translation(NamedTuple):
@@ -60,7 +61,8 @@ class Translator:
     @classmethod
     def open(cls, run: str | Path) -> "Translator":
         """A run of the task `translate`."""
-        run, config = Path(run), read_run_config(run)
+        run = Path(run)
+        config = read_run_config(run)
         target = load_tokenizer(run / TARGET)
         source = load_tokenizer(run / SOURCE) if (run / SOURCE).is_file() else None
         model = build_model(config.get("model", {}), source, target)
@@ -99,18 +101,13 @@ class Translator:
         if not 1 <= n_best <= beam:
             raise ValueError(f"n_best should be from 1 to beam={beam}, got {n_best}")
         sources = [self._encode(text) for text in texts]
-        # Neighbours in length are decoded together.
-        order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-        found: dict[int, list[Translation]] = {}
-        for start in range(0, len(order), TOGETHER):
-            index = order[start : start + TOGETHER]
-            batch = collate([(sources[i], ()) for i in index])
-            search = self._search(batch.source, batch.source_lengths, beam, n_best, return_map)
-            for i, best in zip(index, search, strict=True):
-                found[i] = [self._translation(sources[i], one) for one in best]
-        if n_best == 1:
-            return [found[i][0] for i in range(len(sources))]
-        return [found[i] for i in range(len(sources))]
+        search = partial(beam_search, size=beam, n_best=n_best) if beam > 1 else _greedy
+        found = batched(search, self.model, sources, return_map=return_map)
+        written = [
+            [self._translation(source, one) for one in best]
+            for source, best in zip(sources, found, strict=True)
+        ]
+        return written if n_best > 1 else [best[0] for best in written]
 
     def _encode(self, text: Any) -> Any:
         if self.source is None:
@@ -122,19 +119,16 @@ class Translator:
             raise TypeError(f"this model reads texts, got {type(text).__name__}")
         return self.source.encode(text)
 
-    def _search(
-        self, source: Tensor, lengths: Tensor, beam: int, n_best: int, return_map: bool
-    ) -> list[list[Hypothesis]]:
-        if beam == 1:
-            return [[one] for one in greedy(self.model, source, lengths, return_map=return_map)]
-        raise NotImplementedError("beam")
-
     def _translation(self, source: Any, best: Hypothesis) -> Translation:
         read = [""] * len(source) if self.source is None else self.source.tokens(source)
         map = None if best.maps is None else alignment(best, len(source))
         tokens = self.target.tokens(best.tokens)
         text = self.target.decode(best.tokens)
         return Translation(text, tokens, best.score, map, read, best.maps)
+
+
+def _greedy(*inputs: Any, **options: Any) -> list[list[Hypothesis]]:
+    return [[best] for best in greedy(*inputs, **options)]
 
 
 def alignment(best: Hypothesis, source: int) -> Tensor:
