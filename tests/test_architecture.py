@@ -20,6 +20,7 @@ ORDER = (
     ("layers",),
     ("models", "data"),
     ("decoding",),
+    ("evaluation",),
     ("training",),
     ("trace",),
     ("analysis",),
