@@ -2,7 +2,8 @@
 
 from regard.trace.call import Call, Inputs
 from regard.trace.capture import capture
+from regard.trace.edit import edit
 from regard.trace.file import load_trace, save_trace
 from regard.trace.trace import Trace
 
-__all__ = ["Call", "Inputs", "Trace", "capture", "load_trace", "save_trace"]
+__all__ = ["Call", "Inputs", "Trace", "capture", "edit", "load_trace", "save_trace"]

@@ -1,0 +1,122 @@
+"""Change what a model may attend to, and see what becomes of its output."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.watch import Report, watch
+from regard.core.mask import visible
+from regard.core.request import Request
+from regard.trace.running import Names, running
+
+
+@contextmanager
+def edit(
+    model: nn.Module,
+    layers: str | Sequence[str] = "*",
+    *,
+    heads: Sequence[int] | None = None,
+    queries: Sequence[int] | None = None,
+    keys: Sequence[int] | None = None,
+    cells: Sequence[tuple[int, int]] | None = None,
+) -> Iterator[None]:
+    """Hide a part of the attention of a model until the block ends.
+
+    What is named is hidden; what is not named is meant altogether. `heads=[3]` gives head 3 nothing
+    to see, so that it adds nothing; `keys=[2]` hides a word from everybody; `heads=[3], keys=[2]`
+    from that head alone; `cells=[(1, 2)]` hides key 2 from query 1. The other weights of a row are
+    normalized without what is hidden, as under any mask.
+
+    >>> from regard.layers import MultiHeadAttention
+    >>> layer = MultiHeadAttention(6, heads=2).eval()
+    >>> x = torch.randn(1, 3, 6)
+    >>> with edit(layer, keys=[2]):
+    ...     hidden = layer(x)
+    >>> mask = torch.tensor([True, True, False])
+    >>> torch.allclose(hidden, layer(x, mask=mask), atol=1e-6)
+    True
+
+    Args:
+        model: whose calls of `attend` to change
+        layers: names of modules, with * for anything
+        heads: numbers of heads
+        queries, keys: positions; in a decoder that goes step by step, a query is a step
+        cells: pairs of a query and a key
+
+    Raises:
+        ValueError: if no module has such a name
+    """
+    patterns = [layers] if isinstance(layers, str) else list(layers)
+    names = Names(model)
+    if not any(fnmatchcase(name, each) for name in names.modules for each in patterns):
+        raise ValueError(f"no module is named like {patterns}; see model.named_modules()")
+    with watch(Editor(names, patterns, heads, queries, keys, cells)):
+        yield
+
+
+class Editor:
+    """A watcher that hides a part of what calls may see."""
+
+    edits = True
+
+    def __init__(
+        self,
+        names: Names,
+        patterns: list[str],
+        heads: Sequence[int] | None,
+        queries: Sequence[int] | None,
+        keys: Sequence[int] | None,
+        cells: Sequence[tuple[int, int]] | None,
+    ) -> None:
+        self.names, self.patterns = names, patterns
+        self.heads, self.queries, self.keys, self.cells = heads, queries, keys, cells
+        self.steps: dict[str, int] = {}
+
+    def asked(self, request: Request) -> Request:
+        """The request with a mask that hides what was named."""
+        name = self.names.of(running(depth=2))
+        if name is None or not any(fnmatchcase(name, each) for each in self.patterns):
+            return request
+        first = 0
+        if request.queries == 1:  # one step of a decoder
+            first = self.steps.get(name, 0)
+            self.steps[name] = first + 1
+        hidden = self._cells(request, first) & self._heads(request)
+        shown = visible(~hidden)
+        mask = shown if request.mask is None else request.mask & shown
+        return replace(request, mask=mask)
+
+    def attended(self, report: Report) -> None: ...
+
+    def _cells(self, request: Request, first: int) -> Tensor:
+        """Which cells are meant, bool (M or 1, N or 1)."""
+        M, N, device = request.queries, request.keys, request.query.device
+        if self.cells is not None:
+            hidden = torch.zeros(M, N, dtype=torch.bool, device=device)
+            for query, key in self.cells:
+                if first <= query < first + M and 0 <= key < N:
+                    hidden[query - first, key] = True
+            return hidden
+        rows = _chosen(self.queries, range(first, first + M), device)
+        columns = _chosen(self.keys, range(N), device)
+        return rows.unsqueeze(-1) & columns
+
+    def _heads(self, request: Request) -> Tensor:
+        """Which heads are meant, bool (..., heads, 1, 1)."""
+        shape = request.leading[1:]
+        if self.heads is None or not shape:
+            return torch.ones((), dtype=torch.bool, device=request.query.device)
+        chosen = _chosen(self.heads, range(shape.numel()), request.query.device)
+        return chosen.view(*shape, 1, 1)
+
+
+def _chosen(numbers: Sequence[int] | None, among: range, device: Any) -> Tensor:
+    """Which of a range are among some numbers, bool (length,), or (1,) if all of them are meant."""
+    if numbers is None:
+        return torch.ones(1, dtype=torch.bool, device=device)
+    return torch.tensor([number in numbers for number in among], dtype=torch.bool, device=device)

@@ -1,0 +1,141 @@
+"""An edit hides heads, words and cells from a model, and nothing else."""
+
+import pytest
+import torch
+
+import regard
+from regard.layers import MultiHeadAttention
+from regard.models import build
+from regard.trace import edit
+
+X = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(3))
+SOURCE = torch.tensor([[5, 7, 11, 3, 2], [4, 6, 2, 0, 0]])
+LENGTHS = torch.tensor([5, 3])
+TARGET = torch.tensor([[1, 9, 8, 7], [1, 5, 6, 4]])
+
+
+def layer_of(**options: object) -> MultiHeadAttention:
+    torch.manual_seed(2)
+    return MultiHeadAttention(6, heads=3, **options).eval()
+
+
+@pytest.mark.parametrize("kv_heads", [3, 1])
+def test_a_hidden_head_adds_nothing(kv_heads):
+    layer = layer_of(kv_heads=kv_heads)
+    with regard.capture(layer) as trace, edit(layer, heads=[1]), torch.no_grad():
+        found = layer(X)
+    context = trace.calls[0].map.dense() @ _values(layer)
+    context[:, 1] = 0.0
+    expected = layer.output_projection(context.transpose(1, 2).flatten(-2))
+    assert torch.allclose(found, expected, atol=1e-6)
+    assert float(trace.calls[0].map[:, 1].abs().max()) == 0.0
+    assert torch.allclose(trace.calls[0].map[:, 0].sum(-1), torch.ones(2, 5))
+
+
+def _values(layer: MultiHeadAttention) -> torch.Tensor:
+    value = layer.value_projection(X).unflatten(-1, (layer.kv_heads, -1)).transpose(1, 2)
+    return value.expand(2, 3, 5, 2).detach()
+
+
+def test_a_hidden_word_is_a_mask():
+    layer = layer_of()
+    shown = torch.tensor([True, False, True, True, False])
+    with edit(layer, keys=[1, 4]):
+        found = layer(X)
+    assert torch.allclose(found, layer(X, mask=shown), atol=1e-6)
+
+
+def test_a_hidden_cell_and_a_row_are_masks():
+    layer = layer_of()
+    shown = torch.ones(5, 5, dtype=torch.bool)
+    shown[1, 2] = shown[3, 0] = False
+    with edit(layer, cells=[(1, 2), (3, 0), (99, 0)]):
+        found = layer(X)
+    assert torch.allclose(found, layer(X, mask=shown), atol=1e-6)
+    shown = torch.ones(5, 5, dtype=torch.bool)
+    shown[3, 2] = False
+    with edit(layer, queries=[3], keys=[2]):
+        found = layer(X)
+    assert torch.allclose(found, layer(X, mask=shown), atol=1e-6)
+
+
+def test_a_word_hidden_from_one_head_stays_visible_to_the_others():
+    layer = layer_of()
+    with regard.capture(layer) as trace, torch.no_grad():
+        layer(X)
+        with edit(layer, heads=[2], keys=[0]):
+            layer(X)
+    before, after = (call.map.dense() for call in trace)
+    assert torch.allclose(before[:, :2], after[:, :2], atol=1e-6)
+    assert float(after[:, 2, :, 0].abs().max()) == 0.0
+
+
+def test_an_edit_adds_to_the_masks_there_are_and_ends():
+    layer = layer_of()
+    before = layer(X, mask=regard.lengths(torch.tensor([5, 3])))
+    with edit(layer, keys=[0]):
+        layer(X, mask=regard.lengths(torch.tensor([5, 3])))
+    after = layer(X, mask=regard.lengths(torch.tensor([5, 3])))
+    assert torch.equal(before, after)
+
+
+def transformer():
+    torch.manual_seed(3)
+    return build(
+        "transformer",
+        source_vocabulary=13,
+        target_vocabulary=11,
+        dim=12,
+        heads=3,
+        hidden=7,
+        layers=2,
+    ).eval()
+
+
+def test_only_the_layers_named_are_changed():
+    model = transformer()
+    with (
+        torch.no_grad(),
+        regard.capture(model) as trace,
+        edit(model, "decoder.*.memory_*", keys=[0]),
+    ):
+        model(SOURCE, LENGTHS, TARGET)
+    for call in trace:
+        seen = float(call.map[..., 0].max())
+        assert (seen == 0.0) == ("memory_attention" in call.name)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "luong", "bahdanau"])
+def test_steps_are_edited_as_the_whole_target_is(kind):
+    model = transformer()
+    if kind != "transformer":
+        torch.manual_seed(3)
+        sizes = {"source_vocabulary": 13, "target_vocabulary": 11, "hidden": 6, "embedding": 5}
+        model = build(kind, **sizes).eval()
+    layers = ["decoder.*memory_attention", "decoder.attention"]
+    with torch.no_grad():
+        memory = model.encode(SOURCE, LENGTHS)
+        with edit(model, layers, cells=[(1, 2), (2, 0)]):
+            whole = model.decode(memory, TARGET)
+        plain = model.decode(memory, TARGET)
+        with edit(model, layers, cells=[(1, 2), (2, 0)]):
+            state, steps = model.start(memory), []
+            for tokens in TARGET.T:
+                features, state = model.step(tokens, state)
+                steps.append(features)
+    assert torch.allclose(torch.stack(steps, 1), whole, atol=1e-5)
+    assert not torch.allclose(plain, whole, atol=1e-5)
+
+
+def test_an_edit_that_names_nothing_is_an_error():
+    with pytest.raises(ValueError, match="no module is named like"), edit(layer_of(), "decoder.*"):
+        pass
+
+
+def test_an_edit_that_hides_nothing_changes_no_bit():
+    layer = MultiHeadAttention(64, heads=2).eval()
+    x = torch.randn(2, 61, 64)
+    before = layer(x)
+    with edit(layer, "query_projection", keys=[0]):
+        during = layer(x)
+    assert torch.equal(before, during)
