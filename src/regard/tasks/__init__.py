@@ -8,10 +8,12 @@ from regard.tasks.classify import Classify
 from regard.tasks.finder import Finder
 from regard.tasks.graph import GraphTask
 from regard.tasks.hard import HardTask
+from regard.tasks.image import ImageTask
 from regard.tasks.node_classifier import NodeClassifier
 from regard.tasks.recipes import RECIPES, find_recipe
 from regard.tasks.recommend import Recommend
 from regard.tasks.run import load, load_weights, read_run_config
+from regard.tasks.seer import Seer
 from regard.tasks.translate import Translate
 from regard.tasks.translator import Translation, Translator
 
@@ -20,6 +22,7 @@ TASKS: dict[str, Any] = {
     "graph": GraphTask,
     "hard": HardTask,
     "recommend": Recommend,
+    "image": ImageTask,
     "translate": Translate,
 }
 """What may stand after `task =` in a configuration, and the class that does it.
@@ -37,9 +40,11 @@ __all__ = [
     "Finder",
     "GraphTask",
     "HardTask",
+    "ImageTask",
     "NodeClassifier",
     "Recommend",
     "Recommendation",
+    "Seer",
     "Translate",
     "Translation",
     "Translator",

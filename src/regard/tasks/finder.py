@@ -9,7 +9,6 @@ from torch import nn
 
 from regard.data.marked import DIGITS, MARKS, Marked, marked_digits
 from regard.models.hard import HardReader
-from regard.tasks.run import load_weights, read_run_config
 
 SIGNS = ("*", "", "′", "″", "‴")
 """How marks are written; the first is the one to look for."""
@@ -37,12 +36,6 @@ class Finder:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model.eval()
-
-    @classmethod
-    def open(cls, run: str | Path) -> "Finder":
-        """A run of the task `hard`."""
-        options = read_run_config(run).get("model", {})
-        return cls(load_weights(HardReader(DIGITS, MARKS, **options), run))
 
     @torch.no_grad()
     def find(

@@ -18,7 +18,8 @@ from regard.data.graph import (
 )
 from regard.data.recipes import data_folder
 from regard.models.graph import GraphAttentionNetwork
-from regard.tasks.node_classifier import NodeClassifier, write_graph
+from regard.tasks.node_classifier import NodeClassifier, read_graph_of, write_graph
+from regard.tasks.run import load_weights, read_run_config
 from regard.training import Loss
 from regard.training.config import Config
 from regard.training.settings import Settings, read_settings
@@ -95,7 +96,9 @@ class GraphTask:
     @classmethod
     def open(cls, run: Path) -> NodeClassifier:
         """What `regard.load` gives for a run of this task."""
-        return NodeClassifier.open(run)
+        graph = read_graph_of(run)
+        model = read_settings(Model, read_run_config(run).get("model", {}), "model")
+        return NodeClassifier(load_weights(build_network(graph, model), run), graph)
 
     def build(self) -> nn.Module:
         """A fresh network for the graph's features and classes."""

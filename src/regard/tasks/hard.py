@@ -12,6 +12,7 @@ from regard.data.marked import DIGITS, MARKS, Marked, marked_digits
 from regard.layers.reinforce import reinforce_loss
 from regard.models.hard import HardReader
 from regard.tasks.finder import Finder
+from regard.tasks.run import load_weights, read_run_config
 from regard.training import Loss
 from regard.training.config import Config
 from regard.training.settings import Settings, read_settings
@@ -89,11 +90,12 @@ class HardTask:
     @classmethod
     def open(cls, run: Path) -> Finder:
         """What `regard.load` gives for a run of this task."""
-        return Finder.open(run)
+        model = read_settings(Model, read_run_config(run).get("model", {}), "model")
+        return Finder(load_weights(_build(model), run))
 
     def build(self) -> nn.Module:
         """A fresh reader."""
-        return HardReader(DIGITS, MARKS, **self.model.model_dump())
+        return _build(self.model)
 
     def steps(self, epoch: int) -> int:
         """How many batches the epoch has."""
@@ -146,3 +148,7 @@ class HardTask:
             f"of marks for training, {data.held_out:,} for validation\n"
             f"by chance {chance:.1%} of choices are right and 10 % of digits"
         )
+
+
+def _build(model: Model) -> HardReader:
+    return HardReader(DIGITS, MARKS, **model.model_dump())

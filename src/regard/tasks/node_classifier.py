@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from regard.data.graph import UNKNOWN, Graph
 from regard.layers.edges import with_self_loops
-from regard.models.graph import GraphAttentionNetwork
-from regard.tasks.run import load_weights, read_run_config
 from regard.training.weights import read_tensors, write_tensors
 
 GRAPH, NAMES = "graph.safetensors", "graph.json"
@@ -30,6 +28,7 @@ class NodeClassifier:
     """A network and the graph it was trained on.
 
     >>> from regard.data.graph import generate_graph
+    >>> from regard.models.graph import GraphAttentionNetwork
     >>> graph = generate_graph(50)
     >>> classifier = NodeClassifier(GraphAttentionNetwork(160, 4), graph)
     >>> (first,) = classifier.classify(["document 1"])
@@ -48,14 +47,6 @@ class NodeClassifier:
             logits, self.maps = model(graph.nodes, graph.edges, return_map=True)
         self.probabilities = logits.softmax(-1)  # (N, classes)
         self.edges = with_self_loops(graph.edges, len(graph.nodes))
-
-    @classmethod
-    def open(cls, run: str | Path) -> "NodeClassifier":
-        """A run of the task `graph`."""
-        run, options = Path(run), read_run_config(run).get("model", {})
-        graph = read_graph_of(run)
-        model = GraphAttentionNetwork(graph.nodes.shape[1], len(graph.classes), **options)
-        return cls(load_weights(model, run), graph)
 
     def classify(self, names: Sequence[str] | None = None) -> list[Classified]:
         """The classes of some nodes, or of all.

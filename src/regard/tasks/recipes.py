@@ -107,6 +107,24 @@ RECIPES: dict[str, Recipe] = {
         "model": {"forget": 0.0, "dropout": 0.0},
         "training": {"epochs": 40, "lr": 3e-3, "schedule": "cosine"},
     },
+    "image": {
+        "task": "image",
+        "data": {"shift": 1},
+        "model": {"patch": 2},
+        "training": {"epochs": 20, "lr": 2e-3, "schedule": "cosine", "warmup": 50},
+    },
+    "digits": {
+        "task": "image",
+        "data": {"name": "digits", "shift": 1},
+        "model": {"patch": 1},
+        "training": {"epochs": 60, "lr": 2e-3, "schedule": "cosine", "warmup": 100},
+    },
+    "fashion": {
+        "task": "image",
+        "data": {"name": "fashion", "rows": 128},
+        "model": {"patch": 4},
+        "training": {"epochs": 5, "lr": 2e-3, "schedule": "cosine", "warmup": 200},
+    },
 }
 """Names of tasks with data and settings that are known to work."""
 

@@ -1,0 +1,163 @@
+"""Grey images with classes: IDX files, handwritten digits, and generated shapes."""
+
+import gzip
+import math
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.data.lines import GZIP, readable
+
+FASHION = (
+    *("t-shirt", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+)
+SHAPES = ("square", "disc", "cross", "ring", "stripes")
+
+
+class Images(NamedTuple):
+    """Images of one size, and what is on them."""
+
+    pixels: Tensor  # (N, height, width), uint8
+    labels: Tensor  # (N,)
+    classes: tuple[str, ...]
+
+    def pick(self, index: Tensor) -> "Images":
+        """Some of them."""
+        return Images(self.pixels[index], self.labels[index], self.classes)
+
+
+def read_idx(
+    images: str | Path, labels: str | Path, classes: Sequence[str] | None = None
+) -> Images:
+    """Read images and labels from two files in the format of MNIST, plain or gzipped.
+
+    Args:
+        images: an IDX file of bytes in three dimensions
+        labels: an IDX file of bytes in one
+        classes: their names; the numbers themselves if not given
+    """
+    pixels, numbers = _idx(images, 3), _idx(labels, 1)
+    if len(pixels) != len(numbers):
+        raise ValueError(
+            f"{images} has {len(pixels)} images, but {labels} has {len(numbers)} labels"
+        )
+    if not len(pixels):
+        raise ValueError(f"{images} has no images")
+    most = int(numbers.max())
+    names = tuple(map(str, range(most + 1))) if classes is None else tuple(classes)
+    if most >= len(names):
+        raise ValueError(f"{labels} has label {most}, but there are {len(names)} classes")
+    return Images(pixels, numbers.long(), names)
+
+
+def read_fashion(folder: str | Path, split: str) -> Images:
+    """Read Fashion-MNIST (Xiao et al. 2017), "train" or "test", from a folder of its four files."""
+    part = {"train": "train", "test": "t10k"}[split]
+    files = [
+        next((path for path in (stem, stem.with_name(f"{stem.name}.gz")) if path.is_file()), stem)
+        for stem in (
+            Path(folder) / f"{part}-images-idx3-ubyte",
+            Path(folder) / f"{part}-labels-idx1-ubyte",
+        )
+    ]
+    if not files[0].is_file():
+        raise FileNotFoundError(
+            f"there is no {files[0]}[.gz]; Debian's package dataset-fashion-mnist has it in "
+            "/usr/share/datasets/fashion-mnist"
+        )
+    return read_idx(files[0], files[1], FASHION)
+
+
+def read_digits() -> Images:
+    """The 1,797 handwritten digits of 8 × 8 pixels that come with scikit-learn."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise ImportError("the digits come with scikit-learn: pip install scikit-learn") from error
+    digits = load_digits()
+    pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    return Images(
+        torch.from_numpy(pixels),
+        torch.from_numpy(digits.target.astype(np.int64)),
+        tuple(map(str, range(10))),
+    )
+
+
+def generate_images(count: int, size: int = 12, *, seed: int = 0) -> Images:
+    """Draw shapes of different sizes anywhere on noisy paper.
+
+    >>> images = generate_images(7, seed=1)
+    >>> images.pixels.shape, images.pixels.dtype, images.classes[int(images.labels[0])] in SHAPES
+    (torch.Size([7, 12, 12]), torch.uint8, True)
+
+    Args:
+        count: how many
+        size: height and width, 9 or more
+        seed: everything depends on it
+    """
+    if count < 1 or size < 9:
+        raise ValueError(f"count must be 1 or more and size 9 or more, got {count} and {size}")
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(len(SHAPES), (count,), generator=draw)
+    radius = 2.5 + (size / 3 - 2.5) * torch.rand(count, 1, 1, generator=draw)
+    center = radius + (size - 1 - 2 * radius) * torch.rand(2, count, 1, 1, generator=draw)
+    place = torch.arange(size, dtype=torch.float32)
+    y, x = place.view(1, size, 1) - center[0], place.view(1, 1, size) - center[1]
+    far, near = torch.maximum(x.abs(), y.abs()), torch.minimum(x.abs(), y.abs())
+    round_ = (x.square() + y.square()).sqrt()
+    drawn = torch.stack(
+        (
+            (far <= radius).expand(count, size, size),
+            round_ <= radius,
+            (near < 0.8) & (far <= radius),
+            (round_ <= radius) & (round_ > radius - 1.3),
+            (far <= radius) & ((place.view(1, size, 1) % 2) == 0),
+        )
+    )  # (shapes, count, size, size)
+    ink = drawn[labels, torch.arange(count)].float()
+    noisy = 0.8 * ink + 0.2 * torch.rand(count, size, size, generator=draw)
+    return Images((255 * noisy).to(torch.uint8), labels, SHAPES)
+
+
+def as_input(pixels: Tensor, scale: int = 1) -> Tensor:
+    """Bytes (B, h, w) as numbers from 0 to 1, (B, h · scale, w · scale), smoothly enlarged.
+
+    >>> as_input(torch.tensor([[[0, 255]]], dtype=torch.uint8), scale=2).shape
+    torch.Size([1, 2, 4])
+    """
+    x = pixels.float() / 255
+    if scale == 1:
+        return x
+    return F.interpolate(x.unsqueeze(1), scale_factor=scale, mode="bilinear").squeeze(1)
+
+
+def _idx(path: str | Path, dimensions: int) -> Tensor:
+    """The bytes of an IDX file."""
+    path = readable(path)
+    data = path.read_bytes()
+    if data[:2] == GZIP:
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{path} is damaged or cut short: {error}") from error
+    head = 4 + 4 * dimensions
+    if len(data) < head or data[:4] != bytes((0, 0, 8, dimensions)):
+        raise ValueError(
+            f"{path} is no IDX file of bytes in {dimensions} dimensions: it should begin with "
+            f"0000080{dimensions}, got {data[:4].hex() or 'nothing'}"
+        )
+    shape = struct.unpack(f">{dimensions}I", data[4:head])
+    if len(data) - head != math.prod(shape):
+        raise ValueError(
+            f"{path} should have {math.prod(shape)} bytes for {' × '.join(map(str, shape))}, got "
+            f"{len(data) - head}"
+        )
+    return torch.frombuffer(bytearray(data[head:]), dtype=torch.uint8).view(shape)

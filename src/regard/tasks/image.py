@@ -1,0 +1,232 @@
+"""Images: the class of each, by attention over its pixels or patches."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from regard.data.image import (
+    Images,
+    as_input,
+    generate_images,
+    read_digits,
+    read_fashion,
+    read_idx,
+)
+from regard.data.recipes import data_folder
+from regard.models.image import ImageClassifier
+from regard.tasks.run import load_weights, read_run_config
+from regard.tasks.seer import Seer, read_classes, write_classes
+from regard.training import Loss
+from regard.training.config import Config
+from regard.training.settings import Settings, read_settings
+
+Count = Annotated[int, Field(ge=1)]
+FASHION = Path("fashion-mnist")  # below the data folder
+DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+
+
+class Data(Settings):
+    """The table `[data]`."""
+
+    name: Literal["shapes", "digits", "fashion"] | None = Field(
+        None, description="generated shapes (the default), scikit-learn's digits, Fashion-MNIST"
+    )
+    folder: str | None = Field(None, description="of the four files of Fashion-MNIST")
+    images: str | None = Field(None, description="or an IDX file of images")
+    labels: str | None = Field(None, description="and one of their labels")
+    test_images: str | None = Field(None, description="by default a fifth is held out for test")
+    test_labels: str | None = None
+    count: Count = Field(2000, description="shapes to generate")
+    limit: Count | None = Field(None, description="use only so many images for training")
+    test_limit: Count | None = Field(None, description="and so many for test")
+    scale: Count = Field(1, description="how many times larger images are made, smoothly")
+    shift: int = Field(0, ge=0, description="pixels by which a training image is moved, at most")
+    rows: Count = Field(64, description="images of a batch")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Data":
+        if (self.images is None) != (self.labels is None):
+            raise ValueError("images and labels belong together: give both files")
+        if (self.test_images is None) != (self.test_labels is None):
+            raise ValueError("test_images and test_labels belong together: give both files")
+        if self.name is not None and self.images is not None:
+            raise ValueError("give either name, or images and labels")
+        return self
+
+
+class Model(Settings):
+    """The table `[model]`."""
+
+    patch: Count = Field(1, description="side of a patch in pixels, after scaling")
+    dim: Count = 64
+    heads: Count = 4
+    hidden: Count | None = Field(None, description="of feed-forward networks; 2 · dim if not given")
+    layers: Count = 3
+    attention: Literal["efficient", "dot"] = "efficient"
+    region: Count | None = Field(None, description="side in patches; pools patches to regions")
+    dropout: float = Field(0.1, ge=0, lt=1)
+
+
+class ImageTask:
+    """The task of images.
+
+    Args:
+        train: what to learn from
+        valid: what to judge by
+        data: how they are given to the model
+        model: sizes, and which attention
+        seed: of the order of images, and of how they are moved
+    """
+
+    unit = "images"
+    metric = "accuracy"
+    larger_is_better = True
+
+    def __init__(
+        self, train: Images, valid: Images, data: Data, model: Model, seed: int = 1
+    ) -> None:
+        if train.pixels.shape[1:] != valid.pixels.shape[1:]:
+            raise ValueError(
+                f"images for training are {_size(train)} pixels, those for test {_size(valid)}"
+            )
+        self.train, self.valid, self.data, self.model, self.seed = train, valid, data, model, seed
+
+    @classmethod
+    def from_config(cls, config: Config) -> "ImageTask":
+        """The task that a configuration describes."""
+        data = read_settings(Data, config.data, "data")
+        model = read_settings(Model, config.model, "model")
+        read_settings(Settings, config.loss, "loss")  # there is nothing to set
+        train, test = read_images(data, config.seed)
+        return cls(train, test, data, model, config.seed)
+
+    @classmethod
+    def open(cls, run: Path) -> Seer:
+        """What `regard.load` gives for a run of this task."""
+        size, scale, classes = read_classes(run)
+        model = read_settings(Model, read_run_config(run).get("model", {}), "model")
+        return Seer(load_weights(_build(size, scale, classes, model), run), size, scale, classes)
+
+    def build(self) -> nn.Module:
+        """A fresh classifier for images of this size."""
+        height, width = self.train.pixels.shape[1:]
+        return _build((height, width), self.data.scale, self.train.classes, self.model)
+
+    def steps(self, epoch: int) -> int:
+        """How many batches the epoch has."""
+        return -(-len(self.train.labels) // self.data.rows)
+
+    def batch(self, epoch: int, step: int) -> tuple[Tensor, Tensor]:
+        """Images and labels of the epoch's order, each image moved a little if that is wanted."""
+        draw = torch.Generator().manual_seed(self.seed * 100_003 + epoch)
+        order = torch.randperm(len(self.train.labels), generator=draw)
+        chosen = self.train.pick(order[step * self.data.rows : (step + 1) * self.data.rows])
+        pixels = chosen.pixels
+        if self.data.shift:
+            draw = torch.Generator().manual_seed((self.seed * 100_003 + epoch) * 100_003 + step)
+            pixels = moved(pixels, self.data.shift, draw)
+        return as_input(pixels, self.data.scale), chosen.labels
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Loss:
+        """Cross entropy, summed."""
+        images, labels = batch
+        return Loss(F.cross_entropy(model(images).logits, labels, reduction="sum"), len(labels))
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Loss and accuracy of the test images."""
+        loss, right, count = 0.0, 0, len(self.valid.labels)
+        rows = self.data.rows
+        parts = zip(self.valid.pixels.split(rows), self.valid.labels.split(rows), strict=True)
+        for pixels, labels in parts:
+            logits = model(as_input(pixels, self.data.scale)).logits
+            loss += float(F.cross_entropy(logits, labels, reduction="sum"))
+            right += int((logits.argmax(-1) == labels).sum())
+        return {"loss": loss / count, "accuracy": right / count}
+
+    def write(self, run: Path) -> None:
+        """Store the size of the images and the names of the classes."""
+        height, width = self.train.pixels.shape[1:]
+        write_classes(run, (height, width), self.data.scale, self.train.classes)
+
+    def describe(self) -> str:
+        """Statistics of the images, for people."""
+        height, width = self.train.pixels.shape[1:]
+        scale, patch = self.data.scale, self.model.patch
+        tokens = (height * scale // patch) * (width * scale // patch)
+        return (
+            f"{len(self.train.labels):,} images of {height} × {width} pixels for training, "
+            f"{len(self.valid.labels):,} for test; {tokens:,} patches each\n"
+            f"{len(self.train.classes)} classes: {', '.join(self.train.classes)}"
+        )
+
+
+def read_images(data: Data, seed: int) -> tuple[Images, Images]:
+    """Images for training and for test of a table `[data]`."""
+    if data.images is not None and data.labels is not None:
+        whole = read_idx(data.images, data.labels)
+        if data.test_images is not None and data.test_labels is not None:
+            train, test = whole, read_idx(data.test_images, data.test_labels, whole.classes)
+        else:
+            train, test = _split(whole, seed)
+    elif data.name == "fashion":
+        folder = _fashion(data.folder)
+        train, test = read_fashion(folder, "train"), read_fashion(folder, "test")
+    elif data.name == "digits":
+        train, test = _split(read_digits(), seed)
+    else:
+        train, test = _split(generate_images(data.count, seed=seed), seed)
+    return _limited(train, data.limit, seed), _limited(test, data.test_limit, seed)
+
+
+def moved(pixels: Tensor, most: int, draw: torch.Generator) -> Tensor:
+    """Images (B, h, w), each moved by up to `most` pixels in both directions, zeros moving in.
+
+    >>> moved(torch.ones(2, 3, 5), 1, torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 3, 5])
+    """
+    batch, height, width = pixels.shape
+    padded = F.pad(pixels, (most, most, most, most))
+    top, left = torch.randint(2 * most + 1, (2, batch, 1), generator=draw)
+    rows, columns = top + torch.arange(height), left + torch.arange(width)  # (B, h), (B, w)
+    return padded[torch.arange(batch).view(-1, 1, 1), rows.unsqueeze(2), columns.unsqueeze(1)]
+
+
+def _build(
+    size: tuple[int, int], scale: int, classes: Sequence[str], model: Model
+) -> ImageClassifier:
+    large = size[0] * scale, size[1] * scale
+    return ImageClassifier(large, len(classes), **model.model_dump())
+
+
+def _fashion(folder: str | None) -> Path:
+    if folder is not None:
+        return Path(folder)
+    own = data_folder() / FASHION
+    return DEBIAN if "REGARD_DATA" not in os.environ and DEBIAN.is_dir() else own
+
+
+def _split(images: Images, seed: int) -> tuple[Images, Images]:
+    """Four fifths and one fifth."""
+    count = len(images.labels)
+    if count < 5:
+        raise ValueError(f"{count} images are too few to hold a fifth of them out for test")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    return images.pick(order[count // 5 :]), images.pick(order[: count // 5])
+
+
+def _limited(images: Images, limit: int | None, seed: int) -> Images:
+    if limit is None or limit >= len(images.labels):
+        return images
+    draw = torch.Generator().manual_seed(seed)
+    return images.pick(torch.randperm(len(images.labels), generator=draw)[:limit])
+
+
+def _size(images: Images) -> str:
+    return " × ".join(map(str, images.pixels.shape[1:]))

@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.data.image import Images, generate_images
+from regard.tasks import find_recipe, load
+from regard.tasks.image import Data, ImageTask, Model, moved
+from regard.training import read_config, read_settings, train
+
+
+@pytest.mark.parametrize("options", [["model.attention=dot"], ["model.region=3"], []])
+def test_it_learns_shapes_and_the_run_opens_again(tmp_path: Path, options: list[str]) -> None:
+    small = ["data.count=1000", "model.dim=32", "model.layers=2", "training.epochs=12"]
+    config = read_config(find_recipe("image"), [*small, "model.dropout=0.0", *options])
+    task = ImageTask.from_config(config)
+    figures = train(task, config, tmp_path / "run").figures
+    assert figures["accuracy"] > 0.6  # a fifth by chance
+    seer = load(tmp_path / "run")
+    found = seer.classify(task.valid.pixels, return_map=True)
+    right = [
+        one.label == seer.classes[int(label)]
+        for one, label in zip(found, task.valid.labels, strict=True)
+    ]
+    assert sum(right) / len(right) == pytest.approx(figures["accuracy"])
+    assert found[0].weights.shape == (6, 6)
+    path = seer.figure(tmp_path / "seen.png", task.valid.pixels[:7], task.valid.labels[:7])
+    assert path.stat().st_size > 5000
+    with pytest.raises(ValueError, match=r"images of 12 × 12 pixels, .* got \(1, 28, 28\)"):
+        seer.classify(torch.zeros(1, 28, 28, dtype=torch.uint8))
+    with pytest.raises(TypeError, match=r"bytes, torch\.uint8, got torch\.float32"):
+        seer.classify(torch.zeros(1, 12, 12))
+
+
+def task_of(**data) -> ImageTask:
+    images = generate_images(23, seed=3)
+    return ImageTask(images, images, Data(**{"rows": 7} | data), Model(dim=8, layers=1))
+
+
+def test_an_epoch_has_every_image_once_and_repeats_itself() -> None:
+    task = task_of()
+    labels = torch.cat([task.batch(2, step)[1] for step in range(task.steps(2))])
+    assert sorted(labels.tolist()) == sorted(task.train.labels.tolist())
+    shifted = task_of(shift=2)
+    assert torch.equal(shifted.batch(1, 2)[0], shifted.batch(1, 2)[0])
+    assert not torch.equal(shifted.batch(1, 2)[0], task.batch(1, 2)[0])
+
+
+def test_an_image_is_moved_whole_and_at_most_so_far() -> None:
+    pixels = torch.zeros(50, 7, 11, dtype=torch.uint8)
+    pixels[:, 3, 5] = 9
+    found = moved(pixels, 2, torch.Generator().manual_seed(1))
+    assert torch.equal(found.sum((1, 2)), torch.full((50,), 9))
+    places = found.flatten(1).argmax(1)
+    assert set((places // 11).tolist()) == {1, 2, 3, 4, 5}
+    assert set((places % 11).tolist()) == {3, 4, 5, 6, 7}
+
+
+def test_images_are_enlarged_for_the_model() -> None:
+    task = task_of(scale=2)
+    images, _ = task.batch(0, 0)
+    assert images.shape == (7, 24, 24)
+    assert task.build()(images).logits.shape == (7, 5)
+    assert "576 patches" in task.describe()
+
+
+def test_bad_tables_and_sizes_are_one_sentence() -> None:
+    with pytest.raises(ValueError, match="images and labels belong together"):
+        read_settings(Data, {"images": "x"}, "data")
+    with pytest.raises(ValueError, match="give either name, or images"):
+        read_settings(Data, {"name": "digits", "images": "x", "labels": "y"}, "data")
+    with pytest.raises(ValueError, match=r"unknown key loss\.smooth"):
+        ImageTask.from_config(
+            read_config({"task": "image", "loss": {"smooth": 1}, "training": {"steps": 1}})
+        )
+    small, large = generate_images(7, 12), generate_images(7, 13)
+    with pytest.raises(ValueError, match="training are 12 × 12 pixels, those for test 13 × 13"):
+        ImageTask(small, Images(*large), Data(), Model())
