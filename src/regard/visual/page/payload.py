@@ -14,9 +14,10 @@ from regard.visual.page.scan import Scan, scan
 EXACT = 2**17  # weights of a page that are kept in 16 bits
 DENSE = 40_000_000  # weights of a page that are kept at all; above that, the largest of each row
 LONGEST_DENSE = 2048  # rows or columns of a map that is kept whole
-KEPT = 1_200_000  # largest weights of a page whose maps are too long
+KEPT = 900_000  # largest weights of a page whose maps are too long
 POOLED = 1_000_000  # pooled weights of such a page
 THUMB = 40
+MANY_KEYS = 128  # above that, weights are so small that their colours begin with the root
 
 
 def payload(traces: Mapping[str, Trace], *, language: str, chunks: Chunks) -> dict[str, Any]:
@@ -60,6 +61,7 @@ def payload(traces: Mapping[str, Trace], *, language: str, chunks: Chunks) -> di
     return {
         "language": language,
         "title": str(last.about.get("text", "")),
+        "curve": "root" if longest > MANY_KEYS else "linear",
         "labels": labels.lists,
         "traces": shown,
         **_first_look(last),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from regard.core.map import AttentionMap
 from regard.trace import Call
@@ -63,13 +64,13 @@ def scan(call: Call, *, top: int, pool: int, thumb: int) -> Scan:
         for band in np.unique(rows * height // length):
             inside = tiles[:, rows * height // length == band].max(1)
             pooled[:, band] = np.maximum(pooled[:, band], inside)
-        sums += _diagnostics(weights, rows, length)
+        sums += _diagnostics(block, torch.from_numpy(rows), length)
         seen += (weights.sum(-1) > 0).sum(-1)
     means = sums / np.maximum(seen, 1)
     return Scan(dense, keys, largest, pooled, _smaller(pooled, thumb), *means)
 
 
-def _blocks(map: AttentionMap) -> Iterator[tuple[int, torch.Tensor]]:
+def _blocks(map: AttentionMap) -> Iterator[tuple[int, Tensor]]:
     heads, length, width = map.shape
     size = max(1, BLOCK // max(heads * width, 1))
     for start in range(0, length, size):
@@ -77,18 +78,18 @@ def _blocks(map: AttentionMap) -> Iterator[tuple[int, torch.Tensor]]:
         yield start, block.detach().to("cpu", torch.float32)
 
 
-def _check(call: Call, block: torch.Tensor, start: int) -> None:
-    def place(wrong: torch.Tensor) -> str:
-        head, row = wrong.nonzero()[0].tolist()[:2]
+def _check(call: Call, block: Tensor, start: int) -> None:
+    def place(wrong: Tensor) -> str:
+        head, row = wrong.nonzero()[0].tolist()
         return f"query {start + row} of head {head} of {call.name!r}"
 
-    finite = block.isfinite()
-    if not finite.all():
-        raise ValueError(f"{place(~finite)} has a weight that is NaN or infinite")
-    negative = block < -1e-6
+    sums = block.sum(-1)  # (heads, rows); one NaN or infinity makes the sum one too
+    unknown = ~sums.isfinite()
+    if unknown.any():
+        raise ValueError(f"{place(unknown)} has a weight that is NaN or infinite")
+    negative = block.amin(-1) < -1e-6
     if negative.any():
         raise ValueError(f"{place(negative)} has a negative weight; give weights, not scores")
-    sums = block.sum(-1)
     tolerance = _tolerance(call)
     wrong = sums > 1 + tolerance
     if "path" not in call.provenance:  # of a recorded map, less than 1 is what really happened
@@ -106,23 +107,21 @@ def _tolerance(call: Call) -> float:
     return TOLERANCE.get(getattr(torch, name, torch.float32) if name else torch.float32, 1e-3)
 
 
-def _diagnostics(weights: np.ndarray, rows: np.ndarray, length: int) -> np.ndarray:
+def _diagnostics(weights: Tensor, rows: Tensor, length: int) -> np.ndarray:
     """Sums over the rows, (5, heads): entropy, sink, diagonal, previous, next."""
-    heads, _, width = weights.shape
-    logs = np.log(np.maximum(weights, np.finfo(np.float32).tiny))
-    entropy = -np.einsum("hrn,hrn->h", weights, logs)
+    width = weights.shape[-1]
+    entropy = torch.special.entr(weights.clamp(min=0)).sum((-2, -1))
     place = (rows + 0.5) / length * width - 0.5  # where the diagonal crosses each row
-    distance = np.abs(np.arange(width) - place[:, None]) / width  # (rows, N)
-    total = weights.sum(-1)  # (heads, rows)
-    diagonal = (total - 2 * np.einsum("hrn,rn->hr", weights, distance.astype(np.float32))).sum(-1)
+    distance = (torch.arange(width) - place[:, None]).abs() / width  # (rows, N)
+    diagonal = weights.sum((-2, -1)) - 2 * torch.einsum("hrn,rn->h", weights, distance)
 
-    def beside(step: int) -> np.ndarray:
+    def beside(step: int) -> Tensor:
         keys = rows + step
         inside = (keys >= 0) & (keys < width)
-        return weights[:, np.flatnonzero(inside), keys[inside]].sum(-1)
+        return weights[:, inside.nonzero()[:, 0], keys[inside]].sum(-1)
 
-    sink = weights[:, :, 0].sum(-1) if width else np.zeros(heads)
-    return np.stack([entropy, sink, diagonal, beside(-1), beside(1)])
+    sink = weights[:, :, 0].sum(-1)
+    return torch.stack([entropy, sink, diagonal, beside(-1), beside(1)]).numpy()
 
 
 def _starts(size: int, tiles: int) -> np.ndarray:

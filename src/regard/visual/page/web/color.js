@@ -21,33 +21,35 @@ function table(hex) {
 
 export const PALETTES = { viridis: table(VIRIDIS), gray: table("000000ffffff") };
 
-/** CSS colour of a weight between 0 and 1. */
-export function color(palette, weight) {
-  const place = 4 * Math.round(255 * Math.min(Math.max(weight, 0), 1));
-  const [red, green, blue] = PALETTES[palette].subarray(place, place + 3);
-  return `rgb(${red} ${green} ${blue})`;
+/** How far up the palette a weight stands, 0 to 255; a root makes small weights visible. */
+function level({ curve }, weight) {
+  const share = Math.min(Math.max(weight, 0), 1);
+  return Math.round(255 * (curve === "root" ? Math.sqrt(share) : share));
+}
+
+function channels(look, weight) {
+  const place = 4 * level(look, weight);
+  return PALETTES[look.colors].subarray(place, place + 3);
+}
+
+/**
+ * CSS colour of a weight between 0 and 1.
+ * @param {{colors: string, curve: string}} look such as the view
+ */
+export function color(look, weight) {
+  return `rgb(${[...channels(look, weight)].join(" ")})`;
 }
 
 /** Black or white, whichever is easier to read on the colour of a weight. */
-export function ink(palette, weight) {
-  const place = 4 * Math.round(255 * Math.min(Math.max(weight, 0), 1));
-  const [red, green, blue] = PALETTES[palette].subarray(place, place + 3);
+export function ink(look, weight) {
+  const [red, green, blue] = channels(look, weight);
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 120 ? "#000" : "#fff";
 }
 
 /** Fill ImageData with weights between 0 and 1, row by row. */
-export function paint(image, weights, palette) {
-  const colors = PALETTES[palette];
+export function paint(image, weights, look) {
   const cells = new Uint32Array(image.data.buffer);
-  const table = new Uint32Array(colors.buffer);
-  for (let i = 0; i < cells.length; i++) {
-    cells[i] = table[Math.min(255, Math.max(0, Math.round(255 * weights[i])))];
-  }
+  const table = new Uint32Array(PALETTES[look.colors].buffer);
+  for (let i = 0; i < cells.length; i++) cells[i] = table[level(look, weights[i])];
   return image;
-}
-
-/** CSS colour of a number between −1 (blue) and 1 (orange); 0 is the paper. */
-export function signed(share) {
-  const strength = Math.round(100 * Math.min(Math.abs(share), 1));
-  return `color-mix(in srgb, var(${share < 0 ? "--cold" : "--warm"}) ${strength}%, var(--none))`;
 }

@@ -21,7 +21,7 @@ export class Heads extends Panel {
         element("option", { value: order, selected: order === this.view.sort }, this.view.say(order))));
     }
     if (changed.has("trace") || changed.has("sort") || changed.has("language") || !this.buttons) await this.fill();
-    else if (changed.has("colors")) this.paint();
+    else if (changed.has("colors") || changed.has("curve")) this.paint();
     if (["trace", "call", "heads", "map", "sort", "language"].some((name) => changed.has(name))) this.mark();
   }
 
@@ -77,7 +77,7 @@ export class Heads extends Panel {
     for (const { button, thumb } of this.buttons) {
       const context = button.firstChild.getContext("2d");
       const image = context.createImageData(thumb.width, thumb.height);
-      context.putImageData(paint(image, thumb.weights, this.view.colors), 0, 0);
+      context.putImageData(paint(image, thumb.weights, this.view), 0, 0);
     }
   }
 

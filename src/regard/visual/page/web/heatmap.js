@@ -39,7 +39,7 @@ export class Heatmap extends Panel {
       if (shape !== this.shape) this.window = null;
       this.shape = shape;
       this.layout();
-    } else if (changed.has("colors") || changed.has("theme")) this.soon(this.draw);
+    } else if (changed.has("colors") || changed.has("curve") || changed.has("theme")) this.soon(this.draw);
     if (changed.has("map") || changed.has("language")) {
       const { exact } = this.view.map;
       this.note.textContent = exact === Infinity ? "" : this.view.say("pooled", { k: exact });
@@ -64,14 +64,15 @@ export class Heatmap extends Panel {
     const width = Math.max(this.clientWidth, 240);
     this.left = widest(queries, Math.min(130, width / 3));
     this.top = widest(keys, 120);
-    const fits = Math.min((width - this.left - 2) / columns, LARGEST_CELL);
+    const room = width - this.left - 2;
     const most = Math.max(Math.min(window.innerHeight * 0.75, 640) - this.top, 160);
-    const cell = Math.max(Math.min(fits, Math.max(most / rows, Math.min(fits, 14))), 1e-3);
-    this.plotWidth = Math.min(cell * columns, width - this.left - 2);
-    this.plotHeight = Math.min(cell * rows, most);
-    this.smallest = Math.min(this.plotWidth / columns, this.plotHeight / rows);
-    this.largest = Math.max(LARGEST_CELL, this.smallest);
-    if (!this.window) this.window = { cell: Math.max(cell, this.smallest), x: 0, y: 0 };
+    this.smallest = Math.min(room / columns, most / rows, LARGEST_CELL);
+    this.largest = LARGEST_CELL;
+    const roomy = Math.max(this.smallest, 14); // where all is too small to read, zoom has more room
+    this.plotWidth = Math.min(roomy * columns, room);
+    this.plotHeight = Math.min(roomy * rows, most);
+    if (!this.window) this.window = { cell: this.smallest, x: 0, y: 0 };
+    this.window.cell = Math.max(this.window.cell, this.smallest);
     this.clamp();
     this.width = this.left + this.plotWidth + 2;
     this.height = this.top + this.plotHeight + 2;
@@ -91,7 +92,7 @@ export class Heatmap extends Panel {
     const tiles = this.view.map.raster(top, bottom, left, right, height, width);
     const picture = element("canvas", { width, height });
     const paper = picture.getContext("2d");
-    paper.putImageData(paint(paper.createImageData(width, height), tiles, this.view.colors), 0, 0);
+    paper.putImageData(paint(paper.createImageData(width, height), tiles, this.view), 0, 0);
     context.imageSmoothingEnabled = false;
     context.save();
     context.beginPath();
@@ -115,7 +116,7 @@ export class Heatmap extends Panel {
       for (let key = left; key < right; key++) {
         const weight = this.view.map.cell(query, key);
         if (weight === null || weight < 0.005) continue;
-        context.fillStyle = ink(this.view.colors, weight);
+        context.fillStyle = ink(this.view, weight);
         context.fillText(
           weight.toFixed(2).replace(/^0/, ""),
           this.left + (key + 0.5 - x) * cell, this.top + (query + 0.5 - y) * cell);
@@ -305,7 +306,7 @@ export class Scale extends Panel {
   }
 
   update() {
-    const stops = Array.from({ length: 17 }, (_, i) => color(this.view.colors, i / 16));
+    const stops = Array.from({ length: 33 }, (_, i) => color(this.view, i / 32));
     this.bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
   }
 }

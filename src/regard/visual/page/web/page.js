@@ -21,13 +21,13 @@ export class Page extends HTMLElement {
    */
   async show(data, chunk) {
     this.view = new View(new Payload(data, chunk), {
-      language: data.language, call: data.call ?? 0, heads: data.heads ?? [0],
+      language: data.language, curve: data.curve ?? "linear", call: data.call ?? 0, heads: data.heads ?? [0],
     });
     this.view.addEventListener("change", (event) => this.hear(event.detail));
     this.replaceChildren(this.header(), this.main());
     this.words();
     await this.view.load(["trace", "call"]);
-    this.dataset.ready = "true";
+    this.dataset.ready = String(Math.round(performance.now()));
   }
 
   header() {
@@ -39,6 +39,7 @@ export class Page extends HTMLElement {
       this.picker("layer", this.calls(), view.call, (value) => this.pick(Number(value))),
       this.slider("share", 5, 100, Math.round(view.share * 100), (value) => view.change({ share: value / 100 }), (v) => `${v} %`),
       this.picker("colors", [["viridis"], ["gray"]], view.colors, (colors) => view.change({ colors })),
+      this.picker("curve", [["linear"], ["root"]], view.curve, (curve) => view.change({ curve })),
       this.picker("theme", [["auto"], ["light"], ["dark"]], view.theme, (theme) => view.change({ theme })),
       this.picker("language", Object.entries(LANGUAGES), view.language, (language) => view.change({ language })));
     if (view.payload.traces.length > 1) tools.append(this.checkpoints());

@@ -20,11 +20,12 @@ export class Panel extends HTMLElement {
 
   /** Redraw before the next frame, once, however often it is asked for. */
   soon(draw) {
-    if (this.waiting) return;
-    this.waiting = true;
-    requestAnimationFrame(() => {
-      this.waiting = false;
-      draw.call(this);
+    if (this.waiting) return this.waiting.add(draw);
+    this.waiting = new Set([draw]);
+    return requestAnimationFrame(() => {
+      const draws = this.waiting;
+      this.waiting = null;
+      for (const each of draws) each.call(this);
     });
   }
 }
@@ -41,14 +42,17 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** A canvas as sharp as the screen; its context draws in CSS pixels. */
+/** A clean canvas as sharp as the screen; its context draws in CSS pixels. */
 export function sharpen(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
-  canvas.width = Math.max(1, Math.round(width * ratio));
-  canvas.height = Math.max(1, Math.round(height * ratio));
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
   const context = canvas.getContext("2d");
+  const wide = Math.max(1, Math.round(width * ratio)), high = Math.max(1, Math.round(height * ratio));
+  if (canvas.width !== wide || canvas.height !== high) {
+    canvas.width = wide;
+    canvas.height = high;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  } else context.reset();
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   return context;
 }

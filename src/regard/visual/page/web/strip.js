@@ -4,7 +4,8 @@ import { css, element, Panel, sharpen } from "regard/panel.js";
 import { isRightToLeft, number, shown } from "regard/words.js";
 
 const HEIGHT = 130; // of the links, in CSS pixels
-const LONG = 160; // words of a side that are shown at once
+const LONG = 160; // words of a side that are all shown
+const AROUND = 24; // words around the query where there are more
 const MOST_LINKS = 3000;
 
 export class Strip extends Panel {
@@ -33,7 +34,7 @@ export class Strip extends Panel {
     const { query, key } = this.view;
     const isAway = (side, index) => index !== null && !this.places?.[side].has(index);
     if (changed.has("map") || changed.has("share") || changed.has("trace")) this.words();
-    else if ((isAway("query", query) || isAway("key", key)) && this.isLong) this.words();
+    else if ((isAway("query", query) || isAway("key", key)) && this.isLong) this.soon(this.words);
     else if (changed.has("query") || changed.has("key") || changed.has("locked") || changed.has("theme")) {
       this.soon(this.draw);
     }
@@ -58,11 +59,11 @@ export class Strip extends Panel {
     };
     const { query, key } = this.view;
     const middle = query ?? (key === null ? 0 : Math.min(Math.floor((key * rows) / columns), rows - 1));
-    const queries = rows > LONG ? around(middle, 40, rows) : all(rows);
+    const queries = rows > LONG ? around(middle, AROUND, rows) : all(rows);
     const keys = new Set(key === null ? [] : [key]);
-    if (query !== null) for (const [key] of this.view.links(query).slice(0, 40)) keys.add(key);
-    for (const query of queries) for (const [key] of this.view.links(query).slice(0, 4)) keys.add(key);
-    const kept = columns > LONG ? [...keys].sort((a, b) => a - b).slice(0, LONG) : all(columns);
+    if (query !== null) for (const [key] of this.view.links(query).slice(0, AROUND)) keys.add(key);
+    for (const query of queries) for (const [key] of this.view.links(query).slice(0, 2)) keys.add(key);
+    const kept = columns > LONG ? [...keys].sort((a, b) => a - b) : all(columns);
     return [queries, kept];
   }
 

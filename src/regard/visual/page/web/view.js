@@ -16,6 +16,7 @@ export class View extends EventTarget {
       locked: false,
       share: 0.7,
       colors: "viridis",
+      curve: "linear",
       theme: "auto",
       language: "en",
       sort: "byLayer",

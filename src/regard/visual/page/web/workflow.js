@@ -55,7 +55,7 @@ export class Workflow extends Panel {
     const isMean = view.heads.length > 1;
     const parts = this.numbers && !isMean
       ? [this.states(one), this.projections(one), this.pair(one), this.scores(one), this.context(one)]
-      : [this.numbers ? null : element("p", { class: "small" }, view.say("notRecorded")), this.scores(one)];
+      : [this.numbers ? null : element("p", { class: "small note" }, view.say("notRecorded")), this.scores(one)];
     this.steps.replaceChildren(...[...parts, this.distribution(one)].filter(Boolean));
     this.heads.replaceChildren(...this.side(one));
   }
@@ -111,16 +111,17 @@ export class Workflow extends Panel {
     if (scores) for (const score of scores) if (score > most) most = score;
     const heading = [view.say("key"), ...(scores ? [view.say("score")] : []), ...(isSoftmax ? [view.say("exponent")] : []), view.say("weight")];
     const listed = one.ranked.slice(0, LISTED);
-    if (view.key !== null && !listed.some(([key]) => key === view.key)) listed.push([view.key, view.map.cell(one.query, view.key) ?? 0]);
+    if (view.key !== null && !listed.some(([key]) => key === view.key)) listed.push([view.key, view.map.cell(one.query, view.key)]);
     const lines = listed.map(([key, weight]) => {
       const isHidden = scores && Number.isNaN(scores[key]);
       const cells = [element("th", { scope: "row", dir: "auto" }, shown(one.keys[key]))];
       if (scores) cells.push(element("td", {}, isHidden ? view.say("masked") : digits(scores[key])));
       if (isSoftmax) cells.push(element("td", {}, isHidden ? "0" : digits(Math.exp(scores[key] - most))));
-      cells.push(element("td", {}, this.bar(weight)));
+      const bound = weight === null && view.say("below", { weight: number(view.map.bound(one.query, key)) });
+      cells.push(element("td", {}, bound || this.bar(weight)));
       return element("tr", { class: key === view.key ? "chosen" : null }, ...cells);
     });
-    const title = scores ? "scores" : "weight";
+    const title = scores ? "scores" : "weights";
     return this.step(title, null, element("table", {},
       element("thead", {}, element("tr", {}, ...heading.map((text) => element("th", { scope: "col" }, text)))),
       element("tbody", {}, ...lines)));
@@ -129,7 +130,7 @@ export class Workflow extends Panel {
   bar(weight) {
     const bar = element("span", { class: "bar", "aria-hidden": "true" });
     bar.style.width = `${Math.min(1, weight) * 5}rem`;
-    bar.style.background = color(this.view.colors, Math.min(1, weight));
+    bar.style.background = color(this.view, weight);
     return element("span", { class: "weight" }, bar, number(weight));
   }
 
