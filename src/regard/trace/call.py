@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
@@ -22,6 +22,7 @@ class Inputs(NamedTuple):
     mask: Mask | None
     bias: Tensor | None
     normalize: Callable[..., Tensor] | None
+    output: nn.Linear | None = None  # W_O, which the heads side by side go through
 
 
 @dataclass(eq=False)

@@ -153,6 +153,7 @@ def _arranged(
 def _inputs(record: Record) -> Inputs:
     request = record.request
     assert request is not None
+    output = getattr(record.module, "output_projection", getattr(record.module, "out_proj", None))
     return Inputs(
         request.query,
         request.key,
@@ -161,6 +162,7 @@ def _inputs(record: Record) -> Inputs:
         request.mask,
         request.bias,
         request.normalize,
+        output if isinstance(output, nn.Linear) else None,
     )
 
 

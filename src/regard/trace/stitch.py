@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.core.map import AttentionMap
-from regard.trace.call import Call
+from regard.trace.call import Call, Inputs
 
 
 def stitched(calls: Sequence[Call]) -> list[Call]:
@@ -71,9 +71,22 @@ def _joined(name: str, steps: list[Call]) -> Call:
     )
     about = {**first.provenance, "steps": len(steps)}
     about.pop("error", None)
+    made_of = _made_of([step.made_of for step in steps])
     return replace(
-        first, name=name, map=map, provenance=about, made_of=None, checked=lambda: _worst(steps)
+        first, name=name, map=map, provenance=about, made_of=made_of, checked=lambda: _worst(steps)
     )
+
+
+def _made_of(steps: list[Callable[[], Inputs] | None]) -> Callable[[], Inputs] | None:
+    """The queries of all steps under one another; None unless they ask the same keys.
+
+    Steps that ask a memory have keys of one shape; those that ask their own past do not.
+    """
+    known = [step for step in steps if step is not None]
+    if len(known) < len(steps) or len({step().key.shape for step in known}) > 1:
+        return None
+    query = torch.cat([step().query for step in known], dim=-2)
+    return lambda: known[0]()._replace(query=query)
 
 
 def _worst(steps: list[Call]) -> float | None:

@@ -112,7 +112,7 @@ class Trace:
         }
 
         def real(side: str, size: int) -> int | None:
-            return len(tokens[side]) if len(tokens.get(side, ())) <= size else None
+            return len(tokens[side]) if side in tokens and len(tokens[side]) <= size else None
 
         calls = []
         for call in self.calls:

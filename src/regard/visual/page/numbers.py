@@ -3,9 +3,11 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from regard.trace import Call
+from regard.core.score import ProjectedAdditive
+from regard.trace import Call, Inputs
 from regard.visual.page.encode import Chunks, signed
 
 LARGEST = 3_000_000  # numbers of one call; above that a page shows weights only
@@ -14,34 +16,42 @@ LARGEST = 3_000_000  # numbers of one call; above that a page shows weights only
 def numbers(call: Call, chunks: Chunks) -> dict[str, Any] | None:
     """Pack what a call was made of, for the step-by-step view; None if it was not recorded.
 
+    It is None, too, where these are more numbers than a page should carry.
+
     A score that is wᵀ tanh(q + k) or a dot product says so, and its projections are kept too.
 
     Args:
         call: one example's, (heads, M, N)
         chunks: where the numbers go
     """
-    if call.inputs is None:
+    inputs = call.inputs
+    if inputs is None:
         return None
-    query, key, value = (_headed(part) for part in call.inputs[:3])
-    tensors = {"query": query, "key": key, "value": value}
+    rows, columns = call.shape[-2:]  # without padding, which comes last
+    query, key = inputs.query[..., :rows, :], inputs.key[..., :columns, :]
+    value = inputs.value[..., :columns, :]
+    # a decoder that goes step by step projects the keys once; what they were are the values
+    states = value if isinstance(inputs.score, ProjectedAdditive) else key
+    tensors = {"query": query, "key": states, "value": value}
     form, scale = None, 1.0
-    score = call.inputs.score
-    if hasattr(score, "as_additive"):
+    if hasattr(inputs.score, "as_additive"):
         form = "additive"
-        left, right, vector = score.as_additive(call.inputs.query, call.inputs.key)
-        tensors |= {"projectedQuery": left, "projectedKey": right, "vector": vector}
-    elif hasattr(score, "as_dot"):
+        left, right, vector = inputs.score.as_additive(query, key)
+        tensors |= {"projectedQuery": left, "projectedKey": right, "vector": vector[None]}
+    elif hasattr(inputs.score, "as_dot"):
         form = "dot"
-        left, right, scale = score.as_dot(call.inputs.query, call.inputs.key)
+        left, right, scale = inputs.score.as_dot(query, key)
         tensors |= {"projectedQuery": left, "projectedKey": right}
-    tensors = {name: _headed(tensor) for name, tensor in tensors.items()}
-    cells = call.shape.numel()
-    if any(not _fits(tensor, call) for tensor in tensors.values()):
+    groups = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    if groups.numel() not in (1, call.heads):
         return None
-    if cells + sum(tensor.numel() for tensor in tensors.values()) > LARGEST:
+    tensors = {name: _by_head(tensor, groups) for name, tensor in tensors.items()}
+    if call.shape.numel() + sum(tensor.numel() for tensor in tensors.values()) > LARGEST:
         return None
+    if inputs.output is not None:
+        tensors["output"] = _projected(call, tensors["value"], inputs.output)
     if call.map._scores is not None:
-        tensors["scores"] = _seen(call, call.map.scores.dense())
+        tensors["scores"] = _seen(inputs, call)
     normalizer = call.provenance.get("normalizer")
     return {
         "form": form,
@@ -51,29 +61,34 @@ def numbers(call: Call, chunks: Chunks) -> dict[str, Any] | None:
     }
 
 
-def _headed(tensor: Tensor) -> Tensor:
-    """As (heads or 1, rows, columns)."""
-    while tensor.dim() < 3:
-        tensor = tensor.unsqueeze(0)
-    return tensor.detach().to("cpu", torch.float32)
+@torch.no_grad()
+def _projected(call: Call, value: Tensor, output: nn.Linear) -> Tensor:
+    """W_O of the heads' sums side by side, (1, M, D): smaller than W_O itself."""
+    weights = call.map.dense().to("cpu", torch.float32)  # (heads, M, N)
+    joined = (weights @ value).transpose(0, 1).flatten(1)  # (M, heads · Dv)
+    bias = None if output.bias is None else output.bias.cpu().float()
+    return F.linear(joined, output.weight.cpu().float(), bias)[None]
 
 
-def _fits(tensor: Tensor, call: Call) -> bool:
-    """Whether a tensor is of one example: a head's or all heads'."""
-    return tensor.dim() == 3 and tensor.shape[0] in (1, call.heads)
+def _by_head(tensor: Tensor, groups: torch.Size) -> Tensor:
+    """(..., rows, columns) as (heads, rows, columns), or as (1, ...) if all heads share it."""
+    leading, last = tensor.shape[:-2], tensor.shape[-2:]
+    if leading.numel() > 1:
+        tensor = tensor.expand(*groups, *last)
+    return tensor.detach().reshape(-1, *last).to("cpu", torch.float32)
 
 
-def _seen(call: Call, scores: Tensor) -> Tensor:
+def _seen(inputs: Inputs, call: Call) -> Tensor:
     """Scores with −inf where the mask hides a key."""
-    assert call.inputs is not None
-    if call.inputs.mask is None:
-        return _headed(scores)
-    visible = call.inputs.mask.dense(*call.shape[-2:])
-    while visible.dim() > 3 and visible.shape[0] == 1:
-        visible = visible[0]
-    if visible.dim() > 3 or (visible.dim() == 3 and visible.shape[0] not in (1, call.heads)):
-        return _headed(scores)  # of a whole batch: which example this is, nobody knows here
-    return _headed(scores.masked_fill(~visible, -torch.inf))
+    scores = call.map.scores.dense().detach().to("cpu", torch.float32)
+    if inputs.mask is None:
+        return scores
+    visible = inputs.mask.dense(inputs.query.shape[-2], inputs.key.shape[-2]).to("cpu")
+    visible = visible[..., : call.shape[-2], : call.shape[-1]]
+    leading = visible.shape[:-2].numel()
+    if leading not in (1, call.heads):
+        return scores  # of a whole batch: which example this is, nobody knows here
+    return scores.masked_fill(~visible.reshape(leading, *call.shape[-2:]), -torch.inf)
 
 
 def _packed(tensor: Tensor, chunks: Chunks) -> dict[str, Any]:

@@ -178,15 +178,9 @@ export class Workflow extends Panel {
     if (sums.length) {
       const joined = Float32Array.from(sums.flatMap((sum) => [...sum]));
       after.push(element("p", { class: "small" }, view.say("concatenation")), strip(joined, "concatenation"));
-      const { output, outputBias } = one.tensors;
-      if (output && output.columns === joined.length) {
-        const made = Float32Array.from({ length: output.rows }, (_, i) => {
-          let total = outputBias ? outputBias.row(0, 0)[i] : 0;
-          const row = output.row(0, i);
-          for (let j = 0; j < joined.length; j++) total += row[j] * joined[j];
-          return total;
-        });
-        after.push(element("p", { class: "small" }, view.say("projected")), strip(made, "W_O"));
+      const { output } = one.tensors;
+      if (output) {
+        after.push(element("p", { class: "small" }, view.say("projected")), strip(output.row(0, one.query), "W_O"));
       }
     }
     return [element("h3", {}, view.say("allHeads")), element("p", { class: "small" }, view.say("allHeadsHelp")),

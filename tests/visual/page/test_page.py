@@ -1,0 +1,284 @@
+"""The page in a real browser: linked views, keyboard, both languages, no network, no errors."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from regard.trace import Call, Trace
+from regard.visual.page import document, iframe
+
+WORD = "regard-strip .words.{} .word >> nth={}"
+
+
+def test_pointing_at_a_word_says_what_it_attends_to(open_page: Callable, aligned: Trace) -> None:
+    tab = open_page(aligned)
+    tab.page.hover(WORD.format("query", 1))
+    assert tab.sentence() == "accord attends 0.82 to agreement"
+    tab.page.hover(WORD.format("key", 2))
+    assert tab.sentence().startswith("was receives 0.92 from a")
+    tab.page.mouse.move(5, 5)
+    assert tab.sentence() == "Point at a word or a cell."
+
+
+def test_a_click_keeps_a_word_and_escape_lets_go(open_page: Callable, aligned: Trace) -> None:
+    tab = open_page(aligned)
+    tab.page.click(WORD.format("query", 1))
+    tab.page.hover(WORD.format("query", 4))
+    assert tab.sentence().startswith("accord attends 0.82 to agreement (kept")
+    chosen = tab.page.locator('[role=option][aria-selected="true"]')
+    assert chosen.all_inner_texts() == ["accord"]
+    tab.page.locator("regard-strip .words.query").press("Escape")
+    assert "kept" not in tab.sentence()
+
+
+def test_the_keyboard_alone_reaches_a_cell_a_word_and_a_head(
+    open_page: Callable, aligned: Trace, recorded: Trace
+) -> None:
+    tab = open_page(aligned)
+    tab.page.locator("regard-heatmap .stage").focus()
+    for key in ("ArrowDown", "ArrowRight", "Enter"):
+        tab.page.keyboard.press(key)
+    assert tab.sentence().startswith("accord attends 0.82 to agreement (kept")
+    tab.page.keyboard.press("Escape")
+    tab.page.locator("regard-strip .words.key").focus()
+    tab.page.keyboard.press("End")
+    assert tab.sentence().startswith(". receives 0.92 from")
+    tab.page.locator("regard-graph .stage").focus()
+    tab.page.keyboard.press("ArrowRight")
+    assert "attends" in tab.sentence()
+
+    heads = open_page(recorded)
+    heads.page.locator("regard-heads .thumb[tabindex='0']").focus()
+    heads.page.keyboard.press("ArrowRight")
+    heads.page.keyboard.press("Enter")
+    heads.settle()
+    pressed = heads.page.locator("regard-heads [aria-pressed=true]")
+    assert pressed.count() == 1
+    assert "head 1" in pressed.get_attribute("aria-label")
+    heads.page.keyboard.press("ArrowLeft")
+    heads.page.keyboard.press("Space")
+    heads.until("document.querySelectorAll('regard-heads [aria-pressed=true]').length === 2")
+    assert "mean of 2 heads" in heads.page.locator("regard-workflow .chosen-query").inner_text()
+
+
+def test_the_share_decides_how_many_links_there_are(open_page: Callable, aligned: Trace) -> None:
+    tab = open_page(aligned)
+    row = tab.page.locator("regard-table tr[data-query='1'] td")
+    tab.settle()
+    assert row.inner_text() == "accord attends 0.82 to agreement"
+    slider = tab.page.locator("#regard-share")
+    slider.focus()
+    slider.press("End")
+    tab.settle()
+    assert row.inner_text() == (
+        "accord attends 0.82 to agreement, 0.10 to the, 0.04 to was, 0.02 to signed, 0.02 to ."
+    )
+
+
+def test_zooming_reaches_single_cells_of_a_long_map(open_page: Callable) -> None:
+    query, key = torch.randn(2, 1, 2503, 4)
+    attended = regard.attend(query * 2, key, key, return_map=True)
+    tab = open_page(Trace([Call("long", attended.map, "source", "source", {"path": "fused"})]))
+    tab.page.locator("regard-heatmap .stage").focus()
+    for key_name in ["ArrowDown"] * 3 + ["+"] * 20:
+        tab.page.keyboard.press(key_name)
+    tab.settle()
+    assert tab.page.evaluate("document.querySelector('regard-heatmap').window.cell") == 56
+    top = attended.map.topk(1)
+    best, column = top.values[0, 3, 0].item(), top.indices[0, 3, 0].item()
+    found = tab.page.evaluate(f"document.querySelector('regard-page').view.map.cell(3, {column})")
+    assert found == pytest.approx(best, rel=1e-3)
+    raster = "document.querySelector('regard-page').view.map.raster"
+    (cell,) = tab.page.evaluate(f"[...{raster}(3, 4, {column}, {column} + 1, 1, 1)]") or [None]
+    assert cell == pytest.approx(best, rel=1e-3)
+
+
+def test_the_drawn_tiles_are_the_largest_of_what_they_cover(
+    open_page: Callable, aligned: Trace
+) -> None:
+    tab = open_page(aligned)
+    view = "document.querySelector('regard-page').view"
+    tiles = tab.page.evaluate(f"[...{view}.map.raster(0, 7, 0, 5, 2, 2)]")
+    dense = aligned["cross"].map.dense()[0]
+    rows = [[i for i in range(7) if i * 2 // 7 == band] for band in (0, 1)]
+    columns = [[j for j in range(5) if j * 2 // 5 == band] for band in (0, 1)]
+    expected = [dense[rows[a]][:, columns[b]].max().item() for a in (0, 1) for b in (0, 1)]
+    assert tiles == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_workflow_shows_the_numbers_of_the_model(open_page: Callable, recorded: Trace) -> None:
+    tab = open_page(recorded)
+    tab.page.click(WORD.format("query", 3))
+    tab.settle()
+    one = recorded.of(0)
+    weights = one["first"].map[0, 3]
+    scores = one["first"].map.scores[0, 3]
+    table = tab.page.locator("regard-workflow .step table tbody tr")
+    best = int(weights.argmax())
+    cells = table.nth(0).locator("th, td").all_inner_texts()
+    assert cells[0] == ["the", "agreement", "was", "signed", "."][best]
+    assert float(cells[1].replace("−", "-")) == pytest.approx(scores[best].item(), rel=5e-3)
+    assert float(cells[2]) == pytest.approx(1.0)
+    assert float(cells[3]) == pytest.approx(weights[best].item(), abs=6e-3)
+    assert table.count() == 4  # the fifth key is hidden by the causal mask
+    pair = tab.page.locator("regard-workflow .result").inner_text()
+    assert float(pair.split("=")[1].replace("−", "-")) == pytest.approx(
+        scores[best].item(), rel=5e-3
+    )
+    inputs = one["first"].inputs
+    context = torch.cat([one["first"].map[head, 3] @ inputs.value[head] for head in (0, 1)])
+    strips = tab.page.locator("regard-workflow .all-heads > .strip .numbers").all_inner_texts()
+    joined, projected = (_numbers(text) for text in strips)
+    assert joined == pytest.approx(context[:4].tolist(), rel=5e-3, abs=1e-3)
+    assert projected == pytest.approx(inputs.output(context)[:4].tolist(), rel=5e-3, abs=1e-3)
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(part.replace("−", "-")) for part in text.replace("…", "").split()]
+
+
+def test_an_additive_score_is_shown_from_state_to_output(open_page: Callable) -> None:
+    torch.manual_seed(1)
+    model = regard.models.build("bahdanau", "tiny", source_vocabulary=7, target_vocabulary=11)
+    with torch.no_grad(), regard.capture(model.eval()) as trace:
+        model.decode(model.encode(torch.tensor([[4, 5, 6]])), torch.tensor([[1, 4, 5, 6, 7]]))
+    trace = trace.label(source=["x", "y", "z"], target=list("abcde")).stitched().of(0)
+    outputs = {"target": [[["next", 0.75], ["other", 0.125]]] * 5}
+    tab = open_page(Trace(trace.calls, trace.tokens, {"outputs": outputs}))
+    tab.page.click(WORD.format("query", 4))
+    tab.settle()
+    titles = tab.page.locator("regard-workflow .steps h3").all_inner_texts()
+    assert [title[0] for title in titles] == ["1", "2", "3", "4", "5", "6"]
+    scores = trace.calls[0].map.scores[0, 4]
+    best = scores.max().item()
+    shown = tab.page.locator("regard-workflow .result").inner_text().split("=")[1]
+    assert float(shown.replace("−", "-")) == pytest.approx(best, rel=1e-2, abs=1e-3)
+    assert "next" in tab.page.locator("regard-workflow .steps .ranked").inner_text()
+
+
+def test_heads_are_sorted_by_what_they_do(open_page: Callable) -> None:
+    heads = torch.stack([torch.full((5, 5), 0.2), torch.eye(5), torch.eye(5)[[0] * 5]])
+    tab = open_page(Trace.of_maps({"layer": heads}, queries="abcde"))
+    names = tab.page.locator("regard-heads .thumb")
+    for order, first in (("diagonal", "head 1"), ("sink", "head 2"), ("byLayer", "head 0")):
+        tab.page.select_option("#regard-sort", order)
+        tab.until(f"document.querySelector('regard-heads .thumb').ariaLabel.includes('{first}')")
+    tab.page.select_option("#regard-sort", "entropy")
+    tab.until("document.querySelectorAll('regard-heads .thumb')[2].ariaLabel.includes('head 0')")
+    assert names.count() == 3
+
+
+def test_the_slider_over_checkpoints_shows_how_it_was_learned(
+    open_page: Callable, aligned: Trace
+) -> None:
+    even = torch.full((7, 5), 0.2)
+    tokens = aligned.tokens
+    before = Trace.of_maps({"cross": even}, queries=tokens["target"], keys=tokens["source"])
+    tab = open_page({"step 100": before, "step 200": aligned})
+    tab.page.click(WORD.format("query", 1))
+    assert "0.82" in tab.sentence()
+    slider = tab.page.locator("#regard-checkpoint")
+    assert slider.get_attribute("aria-valuetext") == "step 200"
+    slider.focus()
+    slider.press("ArrowLeft")
+    assert slider.get_attribute("aria-valuetext") == "step 100"
+    tab.until("document.querySelector('.sentence').textContent.includes('accord attends 0.20')")
+
+
+def test_the_interface_speaks_korean(open_page: Callable, aligned: Trace) -> None:
+    tab = open_page(aligned, language="ko")
+    assert tab.page.locator("h2").all_inner_texts()[:2] == ["연결", "어텐션 맵"]
+    assert tab.page.evaluate("document.documentElement.lang") == "ko"
+    tab.page.hover(WORD.format("query", 1))
+    assert tab.sentence() == "accord → agreement: 0.82 주목"
+    tab.page.select_option("#regard-language", "en")
+    assert tab.page.locator("h2").first.inner_text() == "Links"
+
+
+def test_both_languages_say_the_same_things(open_page: Callable, aligned: Trace) -> None:
+    code = (Path(regard.__file__).parent / "visual/page/web/words.js").read_text(encoding="utf-8")
+    english, korean = code.split("  ko: {")
+    names = [
+        {line.split(":")[0].strip() for line in half.splitlines() if line.startswith("    ")}
+        for half in (english, korean.split("};")[0])
+    ]
+    assert names[0] == names[1]
+
+
+def test_hostile_tokens_are_shown_as_text(open_page: Callable) -> None:
+    evil = ["<img src=x onerror=alert(1)>", "</script>", "", " ", "\n", "سلام"]
+    tab = open_page(Trace.of_maps({"a": torch.eye(6)}, queries=evil, text=evil[0]))
+    words = tab.page.locator("regard-strip .words.query .word").all_inner_texts()
+    assert words == [evil[0], evil[1], "∅", "␣", "␊", evil[5]]
+    assert tab.page.locator("regard-page img").count() == 0
+
+
+def test_a_text_from_right_to_left_runs_from_right_to_left(open_page: Callable) -> None:
+    tab = open_page(Trace.of_maps({"a": torch.eye(3)}, queries=["مرحبا", "يا", "عالم"], keys="abc"))
+    left = [tab.page.locator(WORD.format("query", index)).bounding_box()["x"] for index in range(3)]
+    assert left == sorted(left, reverse=True)
+
+
+def test_nothing_sticks_out_on_a_telephone(browser: Any, tmp_path: Path, recorded: Trace) -> None:
+    from regard.visual.page import write
+
+    file = write(recorded, tmp_path / "a.html")
+    context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.wait_for_selector("regard-page[data-ready]")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
+
+
+def test_a_notebook_frame_works(browser: Any, aligned: Trace) -> None:
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.set_content(iframe(document(aligned)))
+    frame = page.frame_locator("iframe")
+    frame.locator("regard-page[data-ready]").wait_for()
+    assert frame.locator("h2").first.inner_text() == "Links"
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_serious_accessibility_violation(
+    browser: Any, tmp_path: Path, recorded: Trace, scheme: str, axe: str
+) -> None:
+    from regard.visual.page import write
+
+    file = write({"1": recorded, "2": recorded}, tmp_path / "a.html")
+    context = browser.new_context(offline=True, color_scheme=scheme, bypass_csp=True)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.wait_for_selector("regard-page[data-ready]")
+    page.click(WORD.format("query", 2))
+    page.wait_for_timeout(200)
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document)")
+    serious = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
+    context.close()
+    assert [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in serious] == []
+
+
+@pytest.fixture(scope="session")
+def axe(request: pytest.FixtureRequest) -> str:
+    """The code of axe-core, from the npm registry, kept in pytest's cache."""
+    folder = Path(request.config.cache.mkdir("axe"))  # type: ignore[union-attr]
+    file = folder / "node_modules" / "axe-core" / "axe.min.js"
+    if not file.is_file():
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("axe-core is fetched by npm, which is not here")
+        command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), "axe-core@4"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            pytest.skip(f"axe-core could not be fetched: {json.dumps(done.stderr[-200:])}")
+    return file.read_text(encoding="utf-8")
