@@ -8,11 +8,10 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from regard.training.files import remove_folder, sweep, whole_folder
-from regard.training.optimizer import optimizer_tensors, put_optimizer_tensors
+from regard.training.optimizer import AdamW
 from regard.training.random_state import random_state, restore_random
 from regard.training.state import State
 from regard.training.weights import put_weights, read_tensors, weights, write_tensors
@@ -26,9 +25,7 @@ def checkpoints(run: Path) -> dict[int, Path]:
     return dict(sorted((int(path.name.removeprefix("step-")), path) for path in found))
 
 
-def save_checkpoint(
-    run: Path, state: State, model: nn.Module, optimizer: torch.optim.Optimizer
-) -> Path:
+def save_checkpoint(run: Path, state: State, model: nn.Module, optimizer: AdamW) -> Path:
     """Write a checkpoint of this moment; if that fails, earlier ones are untouched."""
     path = run / "checkpoints" / f"step-{state.step}"
     path.parent.mkdir(exist_ok=True)
@@ -36,7 +33,7 @@ def save_checkpoint(
     try:
         with whole_folder(path) as part:
             write_tensors(part / "model.safetensors", weights(model))
-            write_tensors(part / "optimizer.safetensors", optimizer_tensors(optimizer, model))
+            write_tensors(part / "optimizer.safetensors", optimizer.tensors())
             (part / "state.json").write_text(json.dumps(record), encoding="utf-8")
     except OSError as error:
         last = max(checkpoints(run), default=None)
@@ -45,7 +42,7 @@ def save_checkpoint(
     return path
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
+def load_checkpoint(path: Path, model: nn.Module, optimizer: AdamW) -> State:
     """Put model, optimizer and random generators where a checkpoint left them.
 
     Raises:
@@ -54,7 +51,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     record = read_record(path)
     tensors = read_tensors(path / "model.safetensors")
     put_weights(model, tensors, str(path / "model.safetensors"))
-    put_optimizer_tensors(optimizer, model, read_tensors(path / "optimizer.safetensors"))
+    optimizer.put(read_tensors(path / "optimizer.safetensors"))
     restore_random(record["random"])
     return State.from_json(record["state"])
 

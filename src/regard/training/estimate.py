@@ -8,7 +8,7 @@ from torch import nn
 
 from regard.training.config import Config
 from regard.training.ending import last_step
-from regard.training.optimizer import adamw, settle_gradient
+from regard.training.optimizer import AdamW
 from regard.training.task import Task
 
 ENOUGH = 10.0  # seconds of timing
@@ -32,7 +32,7 @@ def estimate(task: Task, config: Config, model: nn.Module, *, batches: int = 8) 
     options = config.training
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    optimizer = adamw(model, options)
+    optimizer = AdamW(model, options)
     model.train()
     size = task.steps(0)
     if size < 1:
@@ -42,9 +42,7 @@ def estimate(task: Task, config: Config, model: nn.Module, *, batches: int = 8) 
         began = time.perf_counter()
         loss = task.loss(model, task.batch(0, number))
         loss.total.backward()
-        settle_gradient(model.parameters(), loss.count, options.clip)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.step(options.lr, loss.count)
         times.append(time.perf_counter() - began)
         count += loss.count if len(times) > 1 else 0
         if len(times) > 1 and sum(times) > ENOUGH:

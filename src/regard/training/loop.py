@@ -13,7 +13,7 @@ from regard.training.finish import Outcome, finish, finished, outcome, publish_b
 from regard.training.folder import open_run
 from regard.training.interrupt import Interrupt
 from regard.training.log import Log
-from regard.training.optimizer import adamw, settle_gradient
+from regard.training.optimizer import AdamW
 from regard.training.progress import Progress, Silent
 from regard.training.random_state import seed_all
 from regard.training.schedule import learning_rate, times_lowered
@@ -47,8 +47,7 @@ def train(
     options = config.training
     seed_all(config.seed)
     model = task.build()
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = adamw(model, options)
+    optimizer = AdamW(model, options)
     with open_run(run, config, task, resume=resume) as newest, Interrupt() as interrupt:
         state = State() if newest is None else load_checkpoint(newest, model, optimizer)
         if over := finished(run, state, options):
@@ -59,18 +58,14 @@ def train(
             model.train()
             for batches in steps(task, state, options):
                 lr = learning_rate(options, state.step, last=last, lowered=lowered)
-                for group in optimizer.param_groups:
-                    group["lr"] = lr
                 loss, count = 0.0, 0
                 for batch in batches:
                     part = task.loss(model, batch)
                     part.total.backward()
                     loss, count = loss + part.total.item(), count + part.count
-                norm = settle_gradient(parameters, count, options.clip)
+                norm = optimizer.step(lr, count)
                 if not math.isfinite(loss + norm):
                     raise FloatingPointError(diverged(run, state, loss, norm))
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
                 log.step(lr, loss, count, norm)
 
                 judged = bool(end(state, options)) or due(state, options.evaluate_every)

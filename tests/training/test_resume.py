@@ -1,0 +1,93 @@
+"""A run that was killed ends as if it had not been: compared byte by byte."""
+
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from regard.training.checkpoint import checkpoints
+from regard.training.metrics import read_metrics
+
+TRAINING = {
+    "epochs": 5,
+    "lr": 0.01,
+    "schedule": "plateau",
+    "lower_after": 1,
+    "accumulate": 2,
+    "evaluate_every": 4,
+    "save_every": 3,
+    "log_every": 5,
+    "average": 2,
+    "keep": 1,
+}
+KILLS = 20
+CLOCK = ("seconds", "rows_per_second")  # what differs between two runs of the same
+
+
+def result(run):
+    """All that must not depend on kills."""
+    last = max(checkpoints(run).values(), key=lambda path: int(path.name.removeprefix("step-")))
+    record = json.loads((last / "state.json").read_text())
+    del record["state"]["seconds"]
+    lines = read_metrics(run / "metrics.jsonl")
+    files = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
+    return {
+        "model": (run / "model.safetensors").read_bytes(),
+        "last model": (last / "model.safetensors").read_bytes(),
+        "optimizer": (last / "optimizer.safetensors").read_bytes(),
+        "state": record,
+        "metrics": [{k: v for k, v in line.items() if k not in CLOCK} for line in lines],
+        "files": [file for file in files if not file.startswith("events")],
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(nursery, tmp_path_factory):
+    """The result of a run that nobody killed, and how long it took."""
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    began = time.monotonic()
+    assert nursery.train(run, TRAINING)["reason"] == "epochs"
+    return result(run), time.monotonic() - began
+
+
+def test_the_same_seed_gives_the_same_run(nursery, undisturbed, tmp_path):
+    nursery.train(tmp_path / "run", TRAINING)
+    assert result(tmp_path / "run") == undisturbed[0]
+
+
+def test_another_seed_gives_another(nursery, undisturbed, tmp_path):
+    nursery.train(tmp_path / "run", TRAINING, seed=2)
+    assert result(tmp_path / "run")["model"] != undisturbed[0]["model"]
+
+
+def test_a_run_killed_at_any_time_ends_with_the_same_bytes(nursery, undisturbed, tmp_path):
+    expected, duration = undisturbed
+    draw = random.Random(3)
+    kills = number = 0
+    while kills < KILLS:
+        run = tmp_path / str(number)
+        number += 1
+        said = -signal.SIGKILL
+        while said == -signal.SIGKILL:
+            pid = nursery.begin(run, TRAINING)
+            if kills < KILLS:
+                time.sleep(draw.uniform(0, duration))
+                os.kill(pid, signal.SIGKILL)
+            said = nursery.end()
+            kills += said == -signal.SIGKILL
+        assert said["reason"] == "epochs"
+        assert result(run) == expected
+
+
+def test_a_run_killed_at_any_file_operation_ends_with_the_same_bytes(
+    nursery, undisturbed, tmp_path
+):
+    for number in range(1, 200, 9):
+        run = tmp_path / str(number)
+        killed = nursery.train(run, TRAINING, die_at=number)
+        said = nursery.train(run, TRAINING) if killed == -signal.SIGKILL else killed
+        assert said["reason"] == "epochs"
+        assert result(run) == undisturbed[0], f"killed at file operation {number}"
