@@ -13,7 +13,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: F401 
 
 from regard.training import read_config, train
 
-Largest = runpy.run_path(str(Path(__file__).with_name("conftest.py")))["Largest"]
+LARGEST = runpy.run_path(str(Path(__file__).with_name("conftest.py")))["Largest"]
 FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
 
 
@@ -38,7 +38,7 @@ def child(request, answer):
     if request.get("largest_file"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
     values = {"task": "largest", "seed": request.get("seed", 1), "training": request["training"]}
-    task = Largest(poison=request.get("poison"))
+    task = LARGEST(poison=request.get("poison"))
     try:
         config = read_config(values)
         outcome = train(task, config, Path(run), resume=Path(run, "config.toml").exists())
@@ -47,17 +47,22 @@ def child(request, answer):
         os.write(answer, json.dumps(f"{type(error).__name__}: {error}").encode())
 
 
-torch.set_num_threads(1)
-for line in sys.stdin:
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        child(json.loads(line), write)
-        os._exit(0)
-    os.close(write)
-    print(pid, flush=True)
-    sys.stdin.readline()  # until then the process id stays the child's
-    _, status = os.waitpid(pid, 0)
-    with os.fdopen(read) as said:
-        text = said.read()
-    print(text or -os.WTERMSIG(status), flush=True)
+def main():
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            child(json.loads(line), write)
+            os._exit(0)
+        os.close(write)
+        print(pid, flush=True)
+        sys.stdin.readline()  # until then the process id stays the child's
+        _, status = os.waitpid(pid, 0)
+        with os.fdopen(read) as said:
+            text = said.read()
+        print(text or -os.WTERMSIG(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,8 +5,10 @@ written under another name, synced to the disk, and then renamed.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -48,27 +50,41 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: AdamW) -> State:
     Raises:
         ValueError: if it is damaged, of another model or of a later version of regard
     """
-    record = read_record(path)
-    tensors = read_tensors(path / "model.safetensors")
+    with _way_back(path):
+        record = _read_json(path / "state.json")
+    if record["format"] != FORMAT:
+        raise ValueError(
+            f"{path} was written by another version of regard (format {record['format']}, this one "
+            f"reads {FORMAT}): resume it with that version, or train anew"
+        )
+    with _way_back(path):
+        tensors = read_tensors(path / "model.safetensors")
+        moments = read_tensors(path / "optimizer.safetensors")
     put_weights(model, tensors, str(path / "model.safetensors"))
-    optimizer.put(read_tensors(path / "optimizer.safetensors"))
+    optimizer.put(moments)
     restore_random(record["random"])
     return State.from_json(record["state"])
 
 
-def read_record(path: Path) -> dict:
-    """`state.json` of a checkpoint, if it is of a format that we know."""
-    file = path / "state.json"
+@contextmanager
+def _way_back(path: Path) -> Iterator[None]:
+    """Add to the news of a damaged checkpoint that there is an earlier one."""
+    try:
+        yield
+    except (ValueError, FileNotFoundError) as error:
+        step = int(path.name.removeprefix("step-"))
+        earlier = [other for other in checkpoints(path.parents[1]) if other < step]
+        way = f"; remove {path} to go on from step-{max(earlier)}" if earlier else ""
+        raise ValueError(f"{error}{way}") from error
+
+
+def _read_json(file: Path) -> dict[str, Any]:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-        version = record["format"]
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise ValueError(f"{file} is damaged: {error}") from error
-    if version != FORMAT:
-        raise ValueError(
-            f"{path} was written by another version of regard (format {version}, this one reads "
-            f"{FORMAT}): resume it with that version, or train anew"
-        )
+    if not isinstance(record, dict) or "format" not in record:
+        raise ValueError(f"{file} is damaged: it names no format")
     return record
 
 

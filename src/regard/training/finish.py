@@ -38,8 +38,7 @@ def publish_best(run: Path, state: State, options: Training) -> None:
     best = state.best()
     if best is not None and best.step == state.step:
         write_model(run / "model.safetensors", _weights(run, [best.step]))
-    wanted = set(state.chosen(options.average, options.average_of))
-    prune(run, options.keep, wanted | ({best.step} if best is not None else set()))
+    _prune(run, state, options)
 
 
 def finish(
@@ -65,6 +64,7 @@ def finish(
             tensors, figures = averaged, found.figures
     put_weights(model, tensors)
     write_model(run / "model.safetensors", tensors)
+    _prune(run, state, options)  # for a run that was killed before it did
     reason = end(state, options)
     metrics.write(state.step, finished=reason, **{f"model/{k}": v for k, v in figures.items()})
     return outcome(state, reason, figures)
@@ -78,6 +78,12 @@ def finished(run: Path, state: State, options: Training) -> Outcome | None:
         return None
     figures = {k.removeprefix("model/"): v for k, v in lines[-1].items() if k.startswith("model/")}
     return outcome(state, reason, figures)
+
+
+def _prune(run: Path, state: State, options: Training) -> None:
+    best = state.best()
+    wanted = state.chosen(options.average, options.average_of)
+    prune(run, options.keep, wanted if best is None else [*wanted, best.step])
 
 
 def _weights(run: Path, steps: list[int]) -> dict:

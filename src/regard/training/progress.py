@@ -103,7 +103,7 @@ def duration(seconds: float) -> str:
     """A length of time for people.
 
     >>> [duration(seconds) for seconds in (0.25, 34, 754, 4000)]
-    ['0 s', '34 s', '12 min 34 s', '1 h 7 min']
+    ['0 s', '34 s', '12 min 34 s', '1 h 6 min']
     """
     whole = round(seconds)
     if whole < 60:

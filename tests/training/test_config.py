@@ -1,0 +1,132 @@
+"""A configuration is checked as a whole, and every complaint names the key."""
+
+import re
+import tomllib
+
+import pytest
+
+from regard.training import Training, read_config, write_config
+
+FILE = """
+task = "translate"
+seed = 5
+
+[data]
+name = "dates"
+
+[training]
+epochs = 3
+betas = [0.8, 0.95]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "dates.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_a_file_is_read_with_defaults_for_what_it_does_not_say(file):
+    config = read_config(file)
+    assert (config.task, config.seed, config.data) == ("translate", 5, {"name": "dates"})
+    assert config.model == {}
+    assert config.training == Training(epochs=3, betas=(0.8, 0.95))
+
+
+@pytest.mark.parametrize(
+    ("override", "table", "key", "value"),
+    [
+        ("training.lr=1e-3", "training", "lr", 1e-3),
+        ("training.lr = 2", "training", "lr", 2.0),
+        ("training.schedule=plateau", "training", "schedule", "plateau"),
+        ('training.schedule="plateau"', "training", "schedule", "plateau"),
+        ("training.betas=[0.5, 0.6]", "training", "betas", (0.5, 0.6)),
+    ],
+)
+def test_an_override_goes_over_the_file(file, override, table, key, value):
+    assert getattr(getattr(read_config(file, [override]), table), key) == value
+
+
+def test_an_override_reaches_tables_that_belong_to_the_task(file):
+    config = read_config(file, ["model.kind=luong", "model.hidden=7", "data.joint=true", "seed=7"])
+    assert config.model == {"kind": "luong", "hidden": 7}
+    assert config.data == {"name": "dates", "joint": True}
+    assert config.seed == 7
+
+
+def test_an_empty_override_goes_back_to_the_default(file):
+    assert read_config(file, ["training.betas="]).training.betas == Training(epochs=1).betas
+
+
+def test_overrides_leave_a_given_mapping_alone():
+    recipe = {"task": "translate", "data": {"name": "dates"}, "training": {"steps": 7}}
+    read_config(recipe, ["data.name=copy", "training.steps=11"])
+    assert recipe["data"] == {"name": "dates"}
+    assert recipe["training"] == {"steps": 7}
+
+
+def test_what_is_written_reads_back_equal_with_seed_and_versions(file, tmp_path):
+    config = read_config(file, ["training.minutes=0.5", "model.kind=luong", "loss.smoothing=0.1"])
+    written = tmp_path / "config.toml"
+    write_config(config, written)
+    values = tomllib.loads(written.read_text())
+    assert values["seed"] == 5
+    assert set(values["versions"]) == {"regard", "python", "torch", "numpy"}
+    again = read_config(written)
+    assert again.model_copy(update={"versions": {}}) == config
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("training.lrr=1", "unknown key training.lrr; did you mean 'lr'"),
+        ("training.wramup=1", "did you mean 'warmup'"),
+        ("sed=1", "unknown key sed; did you mean 'seed'"),
+        ("trainin.lr=1", "unknown key trainin; did you mean 'training'"),
+        ("training.lr=fast", "training.lr should be a valid number, got 'fast'"),
+        ("training.lr=0", "training.lr should be greater than 0, got 0"),
+        ("training.lr=nan", "training.lr should be a finite number"),
+        ("training.lr=true", "training.lr should be a valid number, got True"),
+        ("training.steps=1.5", "training.steps should be a valid integer"),
+        ("training.schedule=cosin", "should be 'constant', 'inverse_sqrt', 'cosine' or 'plateau'"),
+        ("training.schedule=inverse_sqrt", "needs warmup"),
+        ("training.betas=[0.5, 1.0]", "betas must be at least 0 and below 1"),
+        ("training.epochs=", "say how long to train"),
+        ("training=7", "training must be a table, got 7"),
+        ("data=7", "data should be a valid dictionary, got 7"),
+        ("seed=-1", "seed should be greater than or equal to 0"),
+        ("seed.x=1", "seed is a value, not a table"),
+        ("lr", "expected table.key=value"),
+        ("=3", "expected table.key=value"),
+        ("training.=3", "expected table.key=value"),
+    ],
+)
+def test_a_bad_override_is_one_sentence(file, override, complaint):
+    with pytest.raises(ValueError, match=re.escape(complaint)) as error:
+        read_config(file, [override])
+    assert "\n" not in str(error.value)
+
+
+def test_cosine_needs_an_end():
+    with pytest.raises(ValueError, match="cosine schedule needs to know its end"):
+        read_config({"task": "t", "training": {"minutes": 3, "schedule": "cosine"}})
+
+
+def test_a_missing_task_is_named():
+    with pytest.raises(ValueError, match="task is missing"):
+        read_config({"training": {"steps": 3}})
+
+
+def test_a_bad_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no configuration file .*none.toml"):
+        read_config(tmp_path / "none.toml")
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        read_config(tmp_path)
+    (tmp_path / "bad.toml").write_text("task = ")
+    with pytest.raises(ValueError, match=r"bad.toml is not TOML"):
+        read_config(tmp_path / "bad.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"bytes.toml is not TOML"):
+        read_config(tmp_path / "bytes.toml")

@@ -1,0 +1,40 @@
+import io
+import re
+
+from rich.console import Console
+
+from regard.training import train
+from regard.training.bar import Bar
+from regard.training.progress import Lines
+
+
+def test_lines_tell_every_evaluation_and_where_a_run_goes_on(tmp_path, largest, configure):
+    stream = io.StringIO()
+    train(largest(), configure(epochs=2), tmp_path / "run", progress=Lines(stream))
+    lines = stream.getvalue().splitlines()
+    assert re.fullmatch(
+        r"step 5 of 10 · epoch 1 · valid accuracy 0\.\d{4} \(best so far\)", lines[0]
+    )
+    assert lines[1].startswith("step 11 of 10 · epoch 2 · valid accuracy")  # epochs differ
+    stream.truncate(0)
+    train(largest(), configure(epochs=3), tmp_path / "run", resume=True, progress=Lines(stream))
+    assert "going on after step 11 of 15 · epoch 2" in stream.getvalue()
+
+
+def test_the_bar_shows_speed_loss_metric_and_time_left(tmp_path, largest, configure):
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=120, highlight=False)
+    bar = Bar(console)
+    train(largest(), configure(steps=10), tmp_path / "run", progress=bar)
+    shown = stream.getvalue()
+    assert "valid accuracy" in shown
+    assert re.search(r"loss \d\.\d{4} · [\d,]+ rows/s · \d+ s left", shown)
+    assert "step 10 of 10" in shown
+
+
+def test_without_a_last_step_the_end_is_unknown(tmp_path, largest, configure):
+    stream = io.StringIO()
+    bar = Bar(Console(file=stream, force_terminal=True, width=120))
+    config = configure(minutes=1e-6)
+    train(largest(), config, tmp_path / "run", progress=bar)
+    assert "step 1 · epoch 1" in stream.getvalue()
