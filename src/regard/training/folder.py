@@ -7,6 +7,7 @@ from pathlib import Path
 
 from regard.training.checkpoint import checkpoints, sweep_run
 from regard.training.config import Config, read_config, write_config
+from regard.training.files import UNFINISHED
 from regard.training.task import Task
 
 FIXED = ("task", "seed", "data", "model", "loss")  # what a resumed run cannot change
@@ -49,7 +50,7 @@ def read_run_config(run: Path) -> Config:
 
 def check_free(run: Path) -> None:
     """Raise `FileExistsError` if there is something in a folder for a new run."""
-    if run.is_dir() and any(run.iterdir()):
+    if run.is_dir() and any(not path.name.startswith(UNFINISHED) for path in run.iterdir()):
         what = "holds a run" if (run / "config.toml").exists() else "is a folder with other files"
         raise FileExistsError(
             f"{run} {what} already: resume it with --resume, or choose another place with --out"
