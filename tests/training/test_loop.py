@@ -22,7 +22,8 @@ def test_a_run_directory_holds_what_it_should(tmp_path, largest, configure):
 
 
 def test_it_learns(tmp_path, largest, configure):
-    outcome = train(largest(batches=31), configure(epochs=20, lr=0.03, log_every=10), tmp_path / "run")
+    config = configure(epochs=20, lr=0.03, log_every=10)
+    outcome = train(largest(batches=31), config, tmp_path / "run")
     assert outcome.figures["accuracy"] > 0.75
     lines = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if "loss" in x]
     assert lines[-1]["loss"] < 0.7 * lines[0]["loss"]
