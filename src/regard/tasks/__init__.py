@@ -9,6 +9,8 @@ from regard.tasks.finder import Finder
 from regard.tasks.graph import GraphTask
 from regard.tasks.hard import HardTask
 from regard.tasks.image import ImageTask
+from regard.tasks.machine import Machine
+from regard.tasks.memory import MemoryTask
 from regard.tasks.node_classifier import NodeClassifier
 from regard.tasks.recipes import RECIPES, find_recipe
 from regard.tasks.recommend import Recommend
@@ -23,6 +25,7 @@ TASKS: dict[str, Any] = {
     "hard": HardTask,
     "recommend": Recommend,
     "image": ImageTask,
+    "memory": MemoryTask,
     "translate": Translate,
 }
 """What may stand after `task =` in a configuration, and the class that does it.
@@ -41,6 +44,8 @@ __all__ = [
     "GraphTask",
     "HardTask",
     "ImageTask",
+    "Machine",
+    "MemoryTask",
     "NodeClassifier",
     "Recommend",
     "Recommendation",

@@ -125,6 +125,10 @@ RECIPES: dict[str, Recipe] = {
         "model": {"patch": 4},
         "training": {"epochs": 5, "lr": 2e-3, "schedule": "cosine", "warmup": 200},
     },
+    "memory": {
+        "task": "memory",
+        "training": {"epochs": 15, "lr": 2e-3, "weight_decay": 0.0},
+    },
 }
 """Names of tasks with data and settings that are known to work."""
 

@@ -1,0 +1,58 @@
+import pytest
+import torch
+
+from regard.data.bits import BIT_TASKS, draw_bits
+
+
+@pytest.mark.parametrize("name", BIT_TASKS)
+def test_channels_are_as_said_and_nothing_is_heard_while_answering(name: str) -> None:
+    bits = draw_bits(name, 3, 5, seed=1)
+    task = BIT_TASKS[name]
+    assert bits.inputs.shape == (3, len(bits.asked), task.channels)
+    assert bits.targets.shape == (3, len(bits.asked), task.out)
+    assert (bits.inputs[:, bits.asked] == 0).all()
+    assert (bits.targets[:, ~bits.asked] == 0).all()
+    assert set(bits.targets.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(bits.inputs, draw_bits(name, 3, 5, seed=1).inputs)
+    assert not torch.equal(bits.inputs[:, :4], draw_bits(name, 3, 5, seed=2).inputs[:, :4])
+
+
+def test_a_copy_is_what_was_heard_before_the_sign() -> None:
+    bits = draw_bits("copy", 2, 7, seed=3)
+    assert bits.inputs[:, :, -1].nonzero()[:, 1].tolist() == [7, 7]
+    assert torch.equal(bits.targets[:, 8:], bits.inputs[:, :7, :8])
+
+
+def test_copies_are_repeated_and_end() -> None:
+    seen = set()
+    for seed in range(40):
+        bits = draw_bits("repeat_copy", 2, 3, seed=seed)
+        answer = bits.targets[:, bits.asked]
+        repeats, rest = divmod(answer.shape[1] - 1, 3)
+        seen.add(repeats)
+        assert rest == 0
+        assert torch.equal(answer[:, :-1, :8], bits.inputs[:, :3, :8].repeat(1, repeats, 1))
+        assert answer[:, :, -1].nonzero()[:, 1].tolist() == [3 * repeats] * 2
+        heard = float(bits.inputs[0, 3, -1])
+        assert heard == pytest.approx((repeats - 5.5) / 2.9)
+    assert seen == set(range(1, 11))
+
+
+def test_the_item_after_the_one_asked_for_is_recalled() -> None:
+    bits = draw_bits("recall", 11, 5, seed=2)
+    for row, answer in zip(bits.inputs, bits.targets[:, bits.asked], strict=True):
+        items = [row[4 * i + 1 : 4 * i + 4, :6] for i in range(5)]
+        assert row[:, -2].nonzero().flatten().tolist() == [0, 4, 8, 12, 16]
+        assert row[:, -1].nonzero().flatten().tolist() == [20, 24]
+        question = row[21:24, :6]
+        place = next(i for i, item in enumerate(items) if torch.equal(item, question))
+        assert torch.equal(items[place + 1], answer)
+
+
+def test_bad_requests_are_one_sentence() -> None:
+    with pytest.raises(ValueError, match="unknown bits 'copi'; did you mean 'copy'"):
+        draw_bits("copi", 2, 3, seed=1)
+    with pytest.raises(ValueError, match="count and size must be 1 or more, got 2 and 0"):
+        draw_bits("copy", 2, 0, seed=1)
+    with pytest.raises(ValueError, match="there must be 2, got 1"):
+        draw_bits("recall", 2, 1, seed=1)

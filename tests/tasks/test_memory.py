@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.data.bits import BIT_TASKS
+from regard.tasks import find_recipe, load
+from regard.tasks.memory import Data, MemoryTask, Model
+from regard.training import read_config, read_settings, train
+
+
+@pytest.mark.parametrize("kind", ["ntm", "lstm"])
+def test_it_learns_to_copy_and_the_run_opens_again(tmp_path: Path, kind: str) -> None:
+    small = ["data.shortest=1", "data.longest=2", "data.batches=75", "data.rows=32"]
+    sizes = ["model.slots=7", "model.width=11", "model.hidden=64", "model.layers=1"]
+    config = read_config(
+        find_recipe("memory"),
+        [*small, *sizes, f"model.kind={kind}", "training.epochs=4", "training.lr=1e-2"],
+    )
+    task = MemoryTask.from_config(config)
+    figures = train(task, config, tmp_path / "run").figures
+    assert figures["bit_error"] < 0.15  # a half by chance
+    machine = load(tmp_path / "run")
+    assert machine.bit_error(1) == pytest.approx(figures["bit_error"], abs=0.15)
+    found = machine.answer(torch.zeros(5, 9))
+    assert found.bits.shape == (5, 8)
+    assert (found.read_weights is None) == (kind == "lstm")
+    assert machine.figure(tmp_path / "tape.png", size=3).stat().st_size > 3000
+
+
+@pytest.mark.parametrize("name", BIT_TASKS)
+def test_each_kind_of_bits_has_batches_a_loss_and_figures(name: str) -> None:
+    task = MemoryTask(Data(name=name, shortest=2, longest=3, held_out=5), Model(slots=7))
+    batch = task.batch(1, 3)
+    assert torch.equal(batch.inputs, task.batch(1, 3).inputs)
+    model = task.build()
+    loss = task.loss(model, batch)
+    assert loss.count == 16
+    assert 0.5 < loss.total.item() / 16 < 1.0  # about log 2, as nothing was learned
+    figures = task.evaluate(model.eval())
+    assert 0.2 < figures["bit_error"] < 0.8
+    assert set(figures) == {"loss", "bit_error", "bit_error_longer"}
+
+
+def test_sizes_are_drawn_from_shortest_to_longest() -> None:
+    task = MemoryTask(Data(shortest=2, longest=5), Model())
+    sizes = {int(task.batch(epoch, 0).asked.sum()) for epoch in range(60)}
+    assert sizes == {2, 3, 4, 5}
+
+
+def test_bad_tables_are_one_sentence() -> None:
+    with pytest.raises(ValueError, match="longest=3 is below shortest=5"):
+        read_settings(Data, {"shortest": 5, "longest": 3}, "data")
+    with pytest.raises(ValueError, match="recall needs shortest=2"):
+        read_settings(Data, {"name": "recall"}, "data")
+    with pytest.raises(ValueError, match=r"unknown key model\.slot; did you mean 'slots'"):
+        read_settings(Model, {"slot": 5}, "model")
