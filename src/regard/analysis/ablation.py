@@ -1,0 +1,118 @@
+"""What becomes of a model's output when a part of its attention is taken away."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.trace import Call, capture, edit
+
+
+class Pairs(NamedTuple):
+    """Sentences and what a model should say to them, or had said.
+
+    A `Batch` has these fields as well, and may stand in its place.
+    """
+
+    source: Tensor  # (B, S) ids, or (B, S, width) frames
+    source_lengths: Tensor | None  # (B,)
+    target: Tensor  # (B, T) ids, from begin to end
+    target_lengths: Tensor | None = None  # (B,)
+
+
+class HeadChange(NamedTuple):
+    """What hiding a head does to the mean log-probability of the targets, in nats."""
+
+    name: str
+    head: int
+    change: float
+
+
+def token_log_probabilities(model: Any, pairs: Any) -> Tensor:
+    """log p of each target token after the first, given those before it, (B, T − 1).
+
+    Args:
+        model: with `encode`, `decode` and `output`
+        pairs: `Pairs` or a batch; beyond the target's length there are zeros
+    """
+    memory = model.encode(pairs.source, pairs.source_lengths)
+    logits = model.output(model.decode(memory, pairs.target[:, :-1]))  # (B, T − 1, vocabulary)
+    after = pairs.target[:, 1:]
+    found = logits.log_softmax(-1).gather(-1, after.unsqueeze(-1)).squeeze(-1)
+    if pairs.target_lengths is None:
+        return found
+    position = torch.arange(after.shape[1], device=after.device)
+    return found * (position < pairs.target_lengths.unsqueeze(-1) - 1)
+
+
+def ablate(
+    model: nn.Module,
+    pairs: Any,
+    layers: str | Sequence[str] = "*",
+    *,
+    heads: Sequence[int] | None = None,
+    queries: Sequence[int] | None = None,
+    keys: Sequence[int] | None = None,
+    cells: Sequence[tuple[int, int]] | None = None,
+) -> Tensor:
+    """How the log-probability of each target changes when a part of the attention is hidden.
+
+        Δ = log p(y | x, hidden) − log p(y | x)
+
+    Below 0 the part was of use. Dropout should be off: `model.eval()`.
+
+    >>> from regard.models import build
+    >>> sizes = {"source_vocabulary": 13, "target_vocabulary": 11, "hidden": 6, "embedding": 5}
+    >>> model = build("luong", **sizes).eval()
+    >>> ids = torch.tensor([[1, 5, 7, 2]])
+    >>> ablate(model, Pairs(ids, None, ids), keys=[1]).shape
+    torch.Size([1])
+
+    Args:
+        model: one of `regard.models`
+        pairs: `Pairs` or a batch
+        layers, heads, queries, keys, cells: what to hide, see `regard.trace.edit`
+
+    Returns: (B,), in nats
+    """
+    with torch.no_grad():
+        before = token_log_probabilities(model, pairs).sum(-1)
+        with edit(model, layers, heads=heads, queries=queries, keys=keys, cells=cells):
+            after = token_log_probabilities(model, pairs).sum(-1)
+    return after - before
+
+
+def head_importance(
+    model: nn.Module, pairs: Any, layers: str | Sequence[str] = "*"
+) -> list[HeadChange]:
+    """Hide each head alone, and sort by what that costs; the most needed first.
+
+    Michel et al. 2019, section 3.1.
+    """
+    patterns = [layers] if isinstance(layers, str) else layers
+    found = []
+    for call in attention_calls(model, pairs):
+        if not any(fnmatchcase(call.name, pattern) for pattern in patterns):
+            continue
+        for head in range(call.heads):
+            change = ablate(model, pairs, call.name, heads=[head]).mean()
+            found.append(HeadChange(call.name, head, float(change)))
+    return sorted(found, key=lambda each: each.change)
+
+
+def word_importance(model: nn.Module, pairs: Any) -> Tensor:
+    """Hide each source word alone from the decoder, (B, S): what that does to log p(y | x)."""
+    cross = [call.name for call in attention_calls(model, pairs) if call.queries != call.keys]
+    if not cross:
+        raise ValueError(f"{type(model).__name__} has no attention from target to source")
+    positions = range(pairs.source.shape[1])
+    return torch.stack([ablate(model, pairs, cross, keys=[j]) for j in positions], dim=-1)
+
+
+def attention_calls(model: nn.Module, pairs: Any) -> list[Call]:
+    """The attention of a model over some pairs, one call for each module."""
+    with capture(model) as trace, torch.no_grad():
+        token_log_probabilities(model, pairs)
+    return trace.stitched().calls

@@ -1,0 +1,90 @@
+"""Maps of words from maps of their pieces."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+STARTS = ("▁", "Ġ", " ")
+"""What a piece that begins a word begins with, in tokenizers that mark it."""
+
+
+def word_groups(tokens: Sequence[str]) -> list[int]:
+    """The number of the word that each piece belongs to.
+
+    Pieces are marked as WordPiece does ("##ing" goes on), as subword-nmt does ("play@@" is gone
+    on), or as SentencePiece and byte-level BPE do ("▁play", "Ġplay" and " play" begin). A token in
+    angle or square brackets is a word of its own. Without any mark each token is a word.
+
+    >>> word_groups(["[CLS]", "play", "##ing", "it", "[SEP]"])
+    [0, 1, 1, 2, 3]
+    >>> word_groups(["▁play", "ing", "▁it", "</s>"])
+    [0, 0, 1, 2]
+    """
+    continued = any(token.startswith("##") for token in tokens)
+    joined = any(token.endswith("@@") for token in tokens)
+    started = any(token.startswith(STARTS) for token in tokens)
+    groups: list[int] = []
+    for index, token in enumerate(tokens):
+        special = _is_special(token)
+        before = tokens[index - 1] if index else ""
+        if special or not index or _is_special(before):
+            goes_on = False
+        elif continued:
+            goes_on = token.startswith("##")
+        elif joined:
+            goes_on = before.endswith("@@")
+        else:
+            goes_on = started and not token.startswith(STARTS)
+        groups.append((groups[-1] if groups else -1) + (not goes_on))
+    return groups
+
+
+def word_labels(tokens: Sequence[str], groups: Sequence[int]) -> list[str]:
+    """The words that pieces make up.
+
+    >>> word_labels(["▁play", "ing", "▁it"], [0, 0, 1])
+    ['playing', 'it']
+    """
+    words = [""] * (max(groups, default=-1) + 1)
+    for token, group in zip(tokens, groups, strict=True):
+        words[group] += token.removeprefix("##").removesuffix("@@").lstrip("".join(STARTS))
+    return words
+
+
+def merge_words(weights: Tensor, queries: Sequence[int], keys: Sequence[int]) -> Tensor:
+    """A map of words: the sum over the pieces of a key, the mean over the pieces of a query.
+
+    Clark et al. 2019, section 4.1. Rows keep their sum.
+
+    >>> merge_words(torch.tensor([[0.2, 0.3, 0.5], [0.4, 0.4, 0.2]]), [0, 0], [0, 0, 1])
+    tensor([[0.6500, 0.3500]])
+
+    Args:
+        weights: (..., M, N)
+        queries: the word of each of the M queries, as `word_groups` numbers them
+        keys: the word of each of the N keys
+
+    Returns: (..., words of the queries, words of the keys)
+    """
+    M, N = weights.shape[-2:]
+    if len(queries) != M or len(keys) != N:
+        raise ValueError(
+            f"weights {tuple(weights.shape)} need the words of {M} queries and {N} keys, got "
+            f"{len(queries)} and {len(keys)}"
+        )
+    rows, columns = _membership(queries, weights), _membership(keys, weights)  # (words, pieces)
+    rows = rows / rows.sum(-1, keepdim=True).clamp(min=1.0)
+    return rows @ weights @ columns.mT
+
+
+def _membership(groups: Sequence[int], like: Tensor) -> Tensor:
+    """1 where a piece belongs to a word, (words, pieces)."""
+    index = torch.tensor(groups, dtype=torch.long, device=like.device)
+    words = torch.arange(max(groups, default=-1) + 1, device=like.device)
+    return (words.unsqueeze(-1) == index).to(like.dtype)
+
+
+def _is_special(token: str) -> bool:
+    ends = token[:1] + token[-1:]
+    return len(token) > 2 and ends in ("<>", "[]")
