@@ -4,6 +4,7 @@ import torch
 
 import regard
 from regard.data import generate, train_tokenizer
+from regard.decoding import Limits
 from regard.tasks import Translate, Translation, Translator
 from regard.tasks.translator import build_model
 from regard.training import train
@@ -120,3 +121,46 @@ def test_what_is_no_run_is_one_sentence(run, tmp_path):
     (tmp_path / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:-7])
     with pytest.raises(ValueError, match="damaged"):
         regard.load(tmp_path)
+
+
+def test_a_prefix_begins_the_translation(run):
+    translator = regard.load(run)
+    for options in ({}, {"beam": 3}, {"sampling": {"seed": 1}}):
+        first, second = translator.translate(["abc", "hello"], prefix=["he", ""], **options)
+        assert first.text.startswith("he")
+        assert second.text == translator.translate(["hello"], first=1, **options)[0].text
+
+
+def test_draws_depend_on_the_seed_and_the_number_of_a_text(run):
+    translator = regard.load(run)
+    sampling = {"seed": 7, "temperature": 2.0}
+    both = translator.translate(["abcdef"] * 2, sampling=sampling)
+    assert both[0].text != both[1].text
+    assert translator.translate(["abcdef"], sampling=sampling, first=1)[0].text == both[1].text
+    (several,) = translator.translate(["abcdef"], sampling=sampling, n_best=5)
+    assert len({one.text for one in several}) > 1
+
+
+@pytest.mark.parametrize("kind", ["characters", "words"])
+def test_an_unknown_token_is_marked_or_copied_from_where_it_looked(kind):
+    texts = ["red green blue"]
+    tokenizer = train_tokenizer(kind, texts)
+    torch.manual_seed(5)
+    model = build_model({"kind": "luong", "preset": "tiny"}, tokenizer, tokenizer)
+    with torch.no_grad():
+        model.output.bias[tokenizer.unk] += 50.0  # it knows nothing else
+    translator = Translator(model, tokenizer, tokenizer)
+    source = "green ZEBRA"
+    (marked,) = translator.translate([source], limits=Limits(1.0, 0), return_map=True)
+    assert set(marked.text.replace(" ", "")) == {"\N{REPLACEMENT CHARACTER}"}
+    (copied,) = translator.translate([source], limits=Limits(1.0, 0), copy_unknown=True)
+    assert copied.map is None
+    pieces = tokenizer.cut(source)
+    looked = [pieces[place] for place in marked.map.argmax(-1).tolist()]
+    assert copied.text == tokenizer.join(looked)
+    assert copied.score == pytest.approx(marked.score)
+
+
+def test_draws_with_a_beam_are_refused(run):
+    with pytest.raises(ValueError, match="draws need beam=1"):
+        regard.load(run).translate(["abc"], beam=3, sampling={})

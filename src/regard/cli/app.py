@@ -17,6 +17,7 @@ from regard.cli.doctor import doctor
 from regard.cli.gallery import gallery
 from regard.cli.recommend import recommend
 from regard.cli.train import train
+from regard.cli.translate import translate
 
 app = typer.Typer(
     name="regard",
@@ -54,6 +55,7 @@ app.command()(doctor)
 app.command()(gallery)
 app.command()(recommend)
 app.command()(train)
+app.command()(translate)
 app.add_typer(bench, name="bench")
 app.add_typer(data, name="data")
 

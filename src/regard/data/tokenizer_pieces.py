@@ -57,8 +57,11 @@ class Pieces(Stored):
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; padding, begin and end are left out."""
-        ids = [int(number) for number in ids]
-        return self.join([self._piece(number) for number in ids if number >= self.unk])
+        return self.join([piece for piece in self.cuts(ids) if piece])
+
+    def cuts(self, ids: Iterable[int]) -> list[str]:
+        """The piece of each id, as `cut` would give it; "" for padding, begin and end."""
+        return [self._piece(n) if n >= self.unk else "" for n in map(int, ids)]
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """One short string for each id, for people to look at."""

@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regard.data import Tokenizer, load_tokenizer
-from regard.decoding import Hypothesis, batched, greedy
+from regard.data.tokenizer_pieces import Pieces
+from regard.decoding import Hypothesis, Limits, batched, greedy, sample
 from regard.decoding import beam as beam_search
 from regard.models import build
 from regard.tasks.run import load_weights, read_run_config
@@ -27,6 +28,18 @@ class Translation(NamedTuple):
     map: Tensor | None  # (tokens, source), who looked at whom; None unless asked for
     source: list[str]  # the tokens that were read
     maps: dict[str, Tensor] | None  # by module, (heads, tokens, source) each
+
+
+class Options(TypedDict, total=False):
+    """What else `Translator.translate` takes; it says what they mean."""
+
+    return_map: bool
+    penalty: float
+    sampling: Mapping[str, Any] | None
+    prefix: Sequence[str] | None
+    limits: Limits
+    copy_unknown: bool
+    first: int
 
 
 class Translator:
@@ -75,37 +88,67 @@ class Translator:
         *,
         beam: int = ...,
         n_best: Literal[1] = ...,
-        return_map: bool = ...,
+        **options: Unpack[Options],
     ) -> list[Translation]: ...
 
     @overload
     def translate(
-        self, texts: Sequence[Any], *, beam: int = ..., n_best: int, return_map: bool = ...
+        self, texts: Sequence[Any], *, beam: int = ..., n_best: int, **options: Unpack[Options]
     ) -> list[list[Translation]]: ...
 
     def translate(
-        self, texts: Sequence[Any], *, beam: int = 1, n_best: int = 1, return_map: bool = False
+        self,
+        texts: Sequence[Any],
+        *,
+        beam: int = 1,
+        n_best: int = 1,
+        return_map: bool = False,
+        penalty: float = 0.6,
+        sampling: Mapping[str, Any] | None = None,
+        prefix: Sequence[str] | None = None,
+        limits: Limits = Limits(),  # noqa: B008
+        copy_unknown: bool = False,
+        first: int = 0,
     ) -> list[Translation] | list[list[Translation]]:
         """Translate texts, or float frames (length, width); an empty one becomes an empty one.
 
         Args:
             texts: a list of them
             beam: how many continuations are followed at once; 1 is greedy
-            n_best: how many translations of each are wanted, at most `beam`
+            n_best: how many translations of each are wanted, at most `beam`; as many draws, if
+                they are drawn
             return_map: whether to say who looked at whom
+            penalty: of a beam's length, see `regard.decoding.beam`
+            sampling: draw translations, with options of `regard.decoding.sample`: temperature,
+                top_k, top_p, seed
+            prefix: what each translation must begin with
+            limits: how long they may become
+            copy_unknown: write for an unknown token the source token that it looked at most. Luong
+                et al. 2015b; otherwise it is marked, by U+FFFD
+            first: number of the first text, on which draws depend
 
         Returns: one `Translation` for each, or, with n_best > 1, a list of them for each
         """
         if isinstance(texts, str):
             raise TypeError(f"texts should be a list of texts, got one text: [{texts!r}]")
-        if not 1 <= n_best <= beam:
+        if sampling is None and not 1 <= n_best <= beam:
             raise ValueError(f"n_best should be from 1 to beam={beam}, got {n_best}")
+        if sampling is not None and (beam > 1 or n_best < 1):
+            raise ValueError(f"draws need beam=1 and n_best of 1 or more, got {beam} and {n_best}")
         sources = [self._encode(text) for text in texts]
-        search = partial(beam_search, size=beam, n_best=n_best) if beam > 1 else _greedy
-        found = batched(search, self.model, sources, return_map=return_map)
+        options: dict[str, Any] = {"return_map": return_map or copy_unknown, "limits": limits}
+        if prefix is not None:
+            options["prefix"] = [self.target.encode(text) for text in prefix]
+        if sampling is not None:
+            found = _drawn(self.model, sources, n_best, first, {**options, **sampling})
+        elif beam > 1:
+            search = partial(beam_search, size=beam, n_best=n_best, penalty=penalty)
+            found = batched(search, self.model, sources, **options)
+        else:
+            found = [[best] for best in batched(greedy, self.model, sources, **options)]
         written = [
-            [self._translation(source, one) for one in best]
-            for source, best in zip(sources, found, strict=True)
+            [self._translation(text, source, one, copy_unknown, return_map) for one in best]
+            for text, source, best in zip(texts, sources, found, strict=True)
         ]
         return written if n_best > 1 else [best[0] for best in written]
 
@@ -119,16 +162,41 @@ class Translator:
             raise TypeError(f"this model reads texts, got {type(text).__name__}")
         return self.source.encode(text)
 
-    def _translation(self, source: Any, best: Hypothesis) -> Translation:
+    def _translation(
+        self, given: Any, source: Any, best: Hypothesis, copy_unknown: bool, return_map: bool
+    ) -> Translation:
         read = [""] * len(source) if self.source is None else self.source.tokens(source)
         map = None if best.maps is None else alignment(best, len(source))
         tokens = self.target.tokens(best.tokens)
         text = self.target.decode(best.tokens)
-        return Translation(text, tokens, best.score, map, read, best.maps)
+        if copy_unknown and map is not None and self.target.unk in best.tokens:
+            text = self._copied(given, best.tokens, map)
+        kept = (map, best.maps) if return_map else (None, None)
+        return Translation(text, tokens, best.score, kept[0], read, kept[1])
+
+    def _copied(self, given: Any, ids: Sequence[int], map: Tensor) -> str:
+        """The text in which each unknown token is the source token that it looked at most."""
+        if not isinstance(self.source, Pieces) or not isinstance(self.target, Pieces):
+            raise ValueError("copy_unknown needs tokenizers of characters, words or phonemes")
+        pieces = self.source.cut(given)
+        return self.target.join(
+            [
+                pieces[int(row.argmax())] if number == self.target.unk else piece
+                for number, piece, row in zip(ids, self.target.cuts(ids), map, strict=True)
+            ]
+        )
 
 
-def _greedy(*inputs: Any, **options: Any) -> list[list[Hypothesis]]:
-    return [[best] for best in greedy(*inputs, **options)]
+def _drawn(
+    model: Any, sources: list[Any], each: int, first: int, options: dict[str, Any]
+) -> list[list[Hypothesis]]:
+    """So many draws of each source; they depend on its number, and not on the others."""
+    many = [source for source in sources for _ in range(each)]
+    if "prefix" in options:
+        options["prefix"] = [prefix for prefix in options["prefix"] for _ in range(each)]
+    numbers = range(first * each, first * each + len(many))
+    found = batched(sample, model, many, numbers=numbers, **options)
+    return [found[start : start + each] for start in range(0, len(found), each)]
 
 
 def alignment(best: Hypothesis, source: int) -> Tensor:

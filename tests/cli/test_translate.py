@@ -1,0 +1,172 @@
+"""`regard translate` as people use it: lines in, lines out, in order, whatever the lines are."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.cli import main
+from regard.tasks import Translate
+from regard.training import train
+from regard.training.config import read_config
+
+SMALL = {
+    "task": "translate",
+    "data": {"name": "copy", "count": 64, "valid_count": 5, "sentences": 32},
+    "model": {"kind": "luong", "embedding": 5, "hidden": 7},
+    "training": {"steps": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "copy"
+    config = read_config(SMALL)
+    train(Translate.from_config(config), config, folder)
+    return folder
+
+
+@pytest.fixture
+def translate(run, monkeypatch, capsys):
+    """Translate bytes; gives status, standard output and standard error."""
+
+    def translated(given: bytes, *options: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        status = main(["translate", str(run), *options])
+        return (status, *capsys.readouterr())
+
+    return translated
+
+
+def test_lines_stay_in_order_and_buffers_change_nothing(run, translate):
+    texts = ["abc", "", "a", "hello you", "", "xyz" * 9]
+    expected = [one.text for one in regard.load(run).translate(texts, beam=5)]
+    given = "\n".join(texts).encode()  # the last line has no end
+    for options in ([], ["--buffer", "1"], ["--buffer", "4"]):
+        status, out, error = translate(given, *options)
+        assert status == 0
+        assert out.split("\n") == [*expected, ""]
+        assert "6 lines" in error
+    assert expected[1] == expected[4] == ""
+
+
+def test_no_input_gives_no_output(translate):
+    assert translate(b"")[:2] == (0, "")
+
+
+def test_windows_lines_and_a_byte_order_mark_are_read_like_others(translate):
+    plain = translate(b"abc\nde\n")[1]
+    assert translate("\ufeffabc\r\nde\r\n".encode())[1] == plain
+
+
+def test_several_translations_have_number_and_score(run, translate):
+    status, out, _ = translate(b"abc\nde\n", "--beam", "3", "--n-best", "2")
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert status == 0
+    assert [row[0] for row in rows] == ["1", "1", "2", "2"]
+    (best, second), _ = regard.load(run).translate(["abc", "de"], beam=3, n_best=2)
+    assert [row[2] for row in rows[:2]] == [best.text, second.text]
+    assert float(rows[0][1]) == pytest.approx(best.score, abs=1e-3)
+
+
+def test_json_has_all_of_it(run, translate):
+    _, out, _ = translate("abc\n한글\n".encode(), "--json", "--beam", "2", "--n-best", "2")
+    first, second = map(json.loads, out.splitlines())
+    assert (first["source"], second["source"]) == ("abc", "한글")
+    assert len(first["translations"]) == 2
+    assert {"text", "score", "tokens"} == set(first["translations"][0])
+
+
+def test_scores_come_before_the_text(translate):
+    _, out, _ = translate(b"abc\n", "--scores", "--beam", "1")
+    score, text = out.rstrip("\n").split("\t")
+    assert float(score) < 0
+    assert text == translate(b"abc\n", "--beam", "1")[1].rstrip("\n")
+
+
+def test_draws_depend_on_the_line_and_the_seed_not_on_the_buffer(translate):
+    given = b"abcdef\n" * 5
+    options = ["--sample", "--seed", "3"]
+    one = translate(given, *options)[1]
+    assert one == translate(given, *options, "--buffer", "2")[1]
+    assert one != translate(given, "--sample", "--seed", "4")[1]
+    assert len(set(one.splitlines())) > 1
+    assert len(translate(given, *options, "--n-best", "3")[1].splitlines()) == 15
+
+
+def test_a_prefix_begins_every_translation(translate):
+    _, out, _ = translate(b"abc\nxyz\nq\n", "--prefix", "he", "--buffer", "2")
+    assert all(line.startswith("he") for line in out.splitlines())
+
+
+def test_a_trace_holds_the_maps_of_the_first_lines(run, translate, tmp_path):
+    file = tmp_path / "out.attn"
+    status, out, _ = translate(b"abc\n\nhello\n" * 9, "--trace", str(file), "--buffer", "5")
+    assert status == 0
+    assert out == translate(b"abc\n\nhello\n" * 9)[1]
+    trace = regard.load_trace(file)
+    (best,) = regard.load(run).translate(["hello"], beam=5, return_map=True)
+    own = trace.of(1)  # the empty line has no map
+    assert own.tokens["source"] == list("hello")
+    assert own.tokens["target"] == best.tokens
+    assert (own.calls[0].map.dense()[0] - best.map).abs().max() < 1e-5
+
+
+def test_a_very_long_line_is_refused_with_its_number(translate):
+    status, out, error = translate(b"abc\n" + b"a" * 10_000 + b"\n", "--buffer", "1")
+    assert status == 1
+    assert out.count("\n") == 1  # what came before it was written
+    assert "line 2 has 10,000 tokens, more than --longest 2,048" in error
+
+
+def test_a_long_line_is_translated_if_that_is_asked_for(translate):
+    status, out, _ = translate(b"a" * 2_500 + b"\n", "--longest", "3000", "--beam", "1")
+    assert status == 0
+    assert out.count("\n") == 1
+
+
+def test_what_is_not_utf8_is_refused_with_its_number(translate):
+    status, _, error = translate(b"abc\nd\xffe\n")
+    assert status == 1
+    assert "line 2 of standard input is not UTF-8" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "complaint"),
+    [
+        (["--beam", "0"], 2, "--beam"),
+        (["--n-best", "7", "--beam", "2"], 2, "needs a --beam of 7"),
+        (["--sample", "--temperature", "0"], 1, "temperature should be above 0"),
+        (["--trace", "no/such/place.attn"], 1, "there is no folder"),
+    ],
+)
+def test_bad_options_are_refused_with_a_sentence(translate, options, status, complaint):
+    found, out, error = translate(b"abc\n", *options)
+    assert (found, out) == (status, "")
+    assert complaint in error
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(run, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"abcdef\n" * 20_000)
+    command = [sys.executable, "-m", "regard.cli", "translate", str(run), "--buffer", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(regard.__file__).parents[1])}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
+    with file.open("rb") as given, subprocess.Popen(command, stdin=given, **pipes) as process:
+        assert process.stdout.readline()  # it answers before the input ends
+        process.stdout.close()
+        error = process.stderr.read().decode()
+    assert process.returncode == 1
+    assert "Traceback" not in error
+    assert "Exception" not in error
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
+    assert main(["translate", str(tmp_path)]) == 1
+    assert "config.toml" in capsys.readouterr().err
