@@ -15,6 +15,8 @@ from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
 from regard.cli.gallery import gallery
+from regard.cli.generate import generate
+from regard.cli.pair import pair
 from regard.cli.recommend import recommend
 from regard.cli.train import train
 from regard.cli.translate import translate
@@ -53,6 +55,8 @@ app.command()(classify)
 app.command()(demo)
 app.command()(doctor)
 app.command()(gallery)
+app.command()(generate)
+app.command()(pair)
 app.command()(recommend)
 app.command()(train)
 app.command()(translate)

@@ -9,20 +9,26 @@ from regard.tasks.finder import Finder
 from regard.tasks.graph import GraphTask
 from regard.tasks.hard import HardTask
 from regard.tasks.image import ImageTask
+from regard.tasks.judge import Judge, Judgement
+from regard.tasks.language import Language
 from regard.tasks.machine import Machine
 from regard.tasks.memory import MemoryTask
 from regard.tasks.node_classifier import NodeClassifier
+from regard.tasks.pair import Pair
 from regard.tasks.recipes import RECIPES, find_recipe
 from regard.tasks.recommend import Recommend
 from regard.tasks.run import load, load_weights, read_run_config
 from regard.tasks.seer import Seer
 from regard.tasks.translate import Translate
 from regard.tasks.translator import Translation, Translator
+from regard.tasks.writer import Writer
 
 TASKS: dict[str, Any] = {
     "classify": Classify,
     "graph": GraphTask,
     "hard": HardTask,
+    "language": Language,
+    "pair": Pair,
     "recommend": Recommend,
     "image": ImageTask,
     "memory": MemoryTask,
@@ -44,15 +50,20 @@ __all__ = [
     "GraphTask",
     "HardTask",
     "ImageTask",
+    "Judge",
+    "Judgement",
+    "Language",
     "Machine",
     "MemoryTask",
     "NodeClassifier",
+    "Pair",
     "Recommend",
     "Recommendation",
     "Seer",
     "Translate",
     "Translation",
     "Translator",
+    "Writer",
     "find_recipe",
     "load",
     "load_weights",

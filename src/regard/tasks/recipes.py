@@ -129,6 +129,34 @@ RECIPES: dict[str, Recipe] = {
         "task": "memory",
         "training": {"epochs": 15, "lr": 2e-3, "weight_decay": 0.0},
     },
+    "pair": {
+        "task": "pair",
+        "model": {"dim": 48, "dropout": 0.0},
+        "training": {"epochs": 14, "lr": 2e-3, "warmup": 50},
+    },
+    "tatoeba-pairs": {
+        "task": "pair",
+        "data": {"name": "tatoeba"},
+        "training": {"epochs": 10, "lr": 2e-3, "warmup": 100},
+    },
+    "language": {
+        "task": "language",
+        "data": {"context": 64},
+        "model": {"dim": 64, "heads": 4, "hidden": 256, "layers": 2, "dropout": 0.0},
+        "training": {"epochs": 6, "lr": 3e-3, "schedule": "cosine", "warmup": 20},
+    },
+    "tinyshakespeare": {
+        "task": "language",
+        "data": {"name": "tinyshakespeare"},
+        "training": {
+            "epochs": 12,
+            "lr": 2e-3,
+            "schedule": "cosine",
+            "warmup": 100,
+            "weight_decay": 0.1,
+            "evaluate_every": 250,
+        },
+    },
 }
 """Names of tasks with data and settings that are known to work."""
 

@@ -1,0 +1,106 @@
+"""Two inputs and a label: from TSV, translations true or shuffled, or scenes with questions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from regard.data.lines import lines
+from regard.data.pairs import Pairs
+from regard.data.report import Bad, Report, check_bad
+from regard.data.scenes import Scene
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Pairs with the number of their class."""
+
+    lefts: list[str]
+    rights: list[str] | list[Scene]
+    labels: list[int]
+    classes: list[str]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def read_matched(
+    path: str | Path,
+    *,
+    left: int = 0,
+    right: int = 1,
+    label: int = 2,
+    columns: int | None = None,
+    bad: Bad = "refuse",
+) -> Matched:
+    """Read two texts and a label from tab-separated text, plain or gzipped, without a header.
+
+    Args:
+        path: the file
+        left, right, label: columns, from 0
+        columns: how many a line must have; by default as many as the first line
+        bad: "refuse" raises if a line is bad, "skip" leaves it out
+    """
+    check_bad(bad)
+    report = Report(path)
+    rows: list[tuple[str, str, str]] = []
+    for number, raw in lines(path):
+        report.lines += 1
+        try:
+            cells = raw.decode("utf-8").split("\t")
+        except UnicodeDecodeError as error:
+            report.add(number, f"not UTF-8 at byte {error.start + 1}")
+            continue
+        if columns is None:
+            columns = max(len(cells), max(left, right, label) + 1)
+        if len(cells) != columns:
+            named = f"{len(cells)} column{'s' if len(cells) != 1 else ''}"
+            report.add(number, f"{named} instead of {columns}")
+            continue
+        row = cells[left].strip(), cells[right].strip(), cells[label].strip()
+        if all(row):
+            rows.append(row)
+        else:
+            empty = next(
+                name for name, text in zip(("left", "right", "label"), row, strict=True) if not text
+            )
+            report.add(number, f"the {empty} column is empty")
+    report.settle(bad)
+    classes = sorted({row[2] for row in rows})
+    if len(classes) < 2:
+        raise ValueError(f"{path} has one label only, {classes[0]!r}; two or more are needed")
+    return Matched(
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        [classes.index(row[2]) for row in rows],
+        classes,
+    )
+
+
+def shuffled(pairs: Pairs, *, seed: int | Sequence[int]) -> Matched:
+    """Every pair twice: with its own translation, and with that of another sentence.
+
+    A false translation never is one of the sentence's true ones.
+
+    >>> found = shuffled(Pairs.collect([("가", "go"), ("안녕", "hi"), ("네", "yes")]), seed=1)
+    >>> sorted(found.lefts) == sorted(["가", "안녕", "네"] * 2), sum(found.labels)
+    (True, 3)
+    """
+    lefts, rights = [str(source) for source in pairs.sources], list(pairs.targets)
+    true: dict[str, set[str]] = {}
+    for left, right in zip(lefts, rights, strict=True):
+        true.setdefault(left, set()).add(right)
+    if len(set(rights)) < 2:
+        raise ValueError("to shuffle translations at least two different ones are needed")
+    draw = np.random.default_rng(seed)
+    other = draw.permutation(len(rights))
+    for i, left in enumerate(lefts):
+        while rights[other[i]] in true[left] and len(true[left]) < len(set(rights)):
+            other[i] = draw.integers(len(rights))
+    return Matched(
+        lefts * 2,
+        [*rights, *(rights[i] for i in other)],
+        [1] * len(lefts) + [0] * len(lefts),
+        ["shuffled", "translation"],
+    )

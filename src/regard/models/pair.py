@@ -1,0 +1,137 @@
+"""The pair classifier: two inputs look at each other, and a class is read off both."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.core.mask import lengths as real
+from regard.core.names import nearest
+from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
+from regard.models.embedding import check_dropout, check_sizes, reader
+from regard.models.position import positions
+from regard.models.stack import EncoderStack
+from regard.models.summary import summary
+
+ATTENTIONS = {"parallel": CoAttention, "alternating": AlternatingCoAttention}
+
+
+class Side(nn.Module):
+    """One input as vectors: tokens with positions, or float cells, after layers of self-attention.
+
+    >>> Side(13, None, 12, layers=1, heads=3)(torch.randint(13, (2, 5)), torch.tensor([5, 3])).shape
+    torch.Size([2, 5, 12])
+
+    Args:
+        vocabulary: number of tokens; None if it reads cells
+        width: of a cell; None if it reads tokens
+        dim: width of the vectors
+        layers: of self-attention; 0 for none
+        heads: of self-attention
+        dropout: in train mode
+    """
+
+    def __init__(
+        self,
+        vocabulary: int | None,
+        width: int | None,
+        dim: int,
+        *,
+        layers: int,
+        heads: int,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.reader = reader(vocabulary, width, dim, scale=1.0 if vocabulary is None else dim**0.5)
+        # a cell says itself where it is
+        self.position, _ = positions("none" if vocabulary is None else "sinusoidal", dim, heads, 0)
+        self.encoder = None
+        if layers:
+            options = {"heads": heads, "hidden": 2 * dim, "dropout": dropout}
+            self.encoder = EncoderStack(layers, dim, norm="pre", **options)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Token ids (B, L) or cells (B, L, width) to (B, L, dim)."""
+        x = F.dropout(self.position(self.reader(x)), self.dropout, self.training)
+        return x if self.encoder is None else self.encoder(x, mask=real(lengths))[0]
+
+
+class PairClassifier(nn.Module):
+    """Co-attention over two inputs, and a class of what they give together.
+
+        (l, r) = CoAttention(left, right),  p = softmax(W₂ gelu(W₁ [l ; r ; l ∘ r ; |l − r|]))
+
+    Lu et al. 2016 for the attention; the four-fold join is that of Mou et al. 2016, eq. 4.
+
+    >>> model = PairClassifier(2, left_vocabulary=13, right_cells=7, dim=12, heads=3)
+    >>> logits, found = model(torch.randint(13, (2, 5)), torch.tensor([5, 3]),
+    ...                       torch.randn(2, 11, 7), torch.tensor([11, 11]))
+    >>> logits.shape, found.affinity.shape
+    (torch.Size([2, 2]), torch.Size([2, 5, 11]))
+
+    Args:
+        classes: number of classes
+        left_vocabulary: tokens of the left input, a text
+        right_vocabulary: tokens of the right input, if it is a text
+        right_cells: width of the cells of the right input, if it is an image
+        dim: width of all vectors
+        heads: of self-attention
+        layers: of self-attention on each side, before the sides meet
+        attention: "parallel" or "alternating"
+        dropout: in train mode
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        *,
+        left_vocabulary: int,
+        right_vocabulary: int | None = None,
+        right_cells: int | None = None,
+        dim: int = 64,
+        heads: int = 4,
+        layers: int = 1,
+        attention: str = "parallel",
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        check_sizes(classes=classes, dim=dim, heads=heads)
+        check_dropout(dropout)
+        if attention not in ATTENTIONS:
+            raise ValueError(f"unknown attention {attention!r}{nearest(attention, ATTENTIONS)}")
+        options = {"layers": layers, "heads": heads, "dropout": dropout}
+        self.left = Side(left_vocabulary, None, dim, **options)  # type: ignore[arg-type]
+        self.right = Side(right_vocabulary, right_cells, dim, **options)  # type: ignore[arg-type]
+        self.attention = ATTENTIONS[attention](dim, dim, dim)
+        self.hidden = nn.Linear(4 * dim, dim)
+        self.output = nn.Linear(dim, classes)
+        self.dropout = dropout
+
+    def forward(
+        self, left: Tensor, left_lengths: Tensor, right: Tensor, right_lengths: Tensor
+    ) -> tuple[Tensor, CoAttended]:
+        """Logits (B, classes), and both contexts with both maps.
+
+        Args:
+            left: token ids (B, L)
+            left_lengths: how many are real, (B,)
+            right: token ids (B, R), or cells (B, R, width)
+            right_lengths: how many are real, (B,)
+        """
+        found = self.attention(
+            self.left(left, left_lengths),
+            self.right(right, right_lengths),
+            left_mask=left_lengths,
+            right_mask=right_lengths,
+        )
+        one, two = found.left, found.right
+        joined = torch.cat((one, two, one * two, (one - two).abs()), dim=-1)
+        hidden = F.gelu(self.hidden(F.dropout(joined, self.dropout, self.training)))
+        return self.output(F.dropout(hidden, self.dropout, self.training)), found
+
+    def summary(self) -> str:
+        """Its parts with their numbers of parameters, as a table."""
+        return summary(self)
+
+    def extra_repr(self) -> str:
+        return f"dropout={self.dropout}"

@@ -1,0 +1,94 @@
+"""Two inputs that looked at each other, as a figure: bars for one, bars or a picture for both."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Circle, Polygon, Rectangle
+
+from regard.visual.figure.canvas import figure, save
+from regard.visual.figure.fonts import lettering
+from regard.visual.figure.heatmap import draw_map
+
+if TYPE_CHECKING:
+    from regard.visual.pair import SeenPair
+
+PAINT = {"red": "#c44234", "blue": "#2f6fbe", "green": "#3c9a5f", "yellow": "#e3b22b"}
+LINE = 0.26  # inches
+
+
+def draw_pair(pair: "SeenPair", path: str | Path) -> Path:
+    """Draw the weights of both sides and the affinity between them.
+
+    Args:
+        pair: what to draw
+        path: the file, .png or .svg
+    """
+    scene = pair.columns is not None
+    rows = max(len(pair.left), 0 if scene else len(pair.right), 8)
+    panels = 2 if pair.affinity is None else 3
+    drawn = figure(3.4 * panels + (1.0 if pair.affinity is not None else 0.0), rows * LINE + 1.0)
+    ratios = [1.0, 1.0, 1.5][:panels]
+    axes = drawn.subplots(1, panels, width_ratios=ratios, squeeze=False)[0]
+    _bars(axes[0], pair.left, pair.left_weights.tolist(), "left")
+    if scene:
+        _scene(axes[1], pair)
+    else:
+        _bars(axes[1], pair.right, pair.right_weights.tolist(), "right")
+    if pair.affinity is not None:
+        draw_map(
+            axes[2],
+            pair.affinity.double(),
+            pair.left,
+            pair.right,
+            colors="coolwarm",
+            limits=(-1.0, 1.0),
+            title="affinity",
+        )
+    if pair.title:
+        written = lettering([pair.title])
+        style: dict[str, Any] = {"fontfamily": written.families, "fontweight": "bold"}
+        drawn.suptitle(written.labels[0], fontsize=11, parse_math=False, **style)
+    drawn.tight_layout()
+    return save(drawn, path)
+
+
+def _bars(axes: Axes, labels: list[str], weights: list[float], title: str) -> None:
+    written = lettering(labels)
+    places = range(len(labels))
+    axes.barh(places, weights, color="#2f6fbe", height=0.7)
+    axes.set_yticks(places, written.labels, fontfamily=written.families, fontsize=9)
+    for text in axes.get_yticklabels():
+        text.set_parse_math(False)
+    axes.invert_yaxis()
+    axes.tick_params(length=0, labelsize=9)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_title(f"{title}: weight of each token", fontsize=10)
+
+
+def _scene(axes: Axes, pair: "SeenPair") -> None:
+    """The picture, each cell as dark as its weight."""
+    assert pair.columns is not None
+    weights = pair.right_weights.tolist()
+    most = max(weights) or 1.0
+    for place, (name, weight) in enumerate(zip(pair.right, weights, strict=True)):
+        row, column = divmod(place, pair.columns)
+        shade = str(1.0 - 0.75 * weight / most)
+        axes.add_patch(Rectangle((column, row), 1, 1, facecolor=shade, edgecolor="#999999"))
+        axes.text(column + 0.04, row + 0.16, f"{weight:.2f}", fontsize=7, color="#1f2430")
+        color, _, shape = name.partition(" ")
+        if color not in PAINT:
+            continue
+        x, y, style = column + 0.5, row + 0.55, {"facecolor": PAINT[color], "edgecolor": "white"}
+        if shape == "circle":
+            axes.add_patch(Circle((x, y), 0.27, **style))
+        elif shape == "square":
+            axes.add_patch(Rectangle((x - 0.25, y - 0.25), 0.5, 0.5, **style))
+        else:
+            corners = [(x, y - 0.3), (x - 0.3, y + 0.25), (x + 0.3, y + 0.25)]
+            axes.add_patch(Polygon(corners, **style))
+    axes.set_xlim(0, pair.columns)
+    axes.set_ylim(len(weights) // pair.columns, 0)
+    axes.set_aspect("equal")
+    axes.axis("off")
+    axes.set_title("right: weight of each cell", fontsize=10)

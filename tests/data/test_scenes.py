@@ -1,0 +1,88 @@
+"""Scenes with questions, and pairs with a label."""
+
+import pytest
+
+from regard.data import Pairs
+from regard.data.matched import read_matched, shuffled
+from regard.data.scenes import COLORS, RELATIONS, SHAPES, Scene, generate_questions
+
+
+def answer(text: str, scene: Scene) -> str:
+    """The answer, read off the words and the grid."""
+    words = text.split()
+    first, shape, second = words[3], words[4], words[-3]
+    relation = " ".join(words[5 : words.index("the")])
+    where = {
+        name: (i, j) for i, row in enumerate(scene.cells) for j, name in enumerate(row) if name
+    }
+    (r1, c1), (r2, c2) = where[f"{first} {shape}"], where[f"{second} {shape}"]
+    return (
+        "yes"
+        if {"left of": c1 < c2, "right of": c1 > c2, "above": r1 < r2, "below": r1 > r2}[relation]
+        else "no"
+    )
+
+
+def test_answers_are_true_and_twins_differ_in_nothing_but_places():
+    questions = generate_questions(200, size=4, seed=3)
+    for question in questions:
+        assert answer(question.text, question.scene) == question.answer
+    for one, two in zip(questions[::2], questions[1::2], strict=True):
+        assert one.text == two.text
+        assert sorted(one.scene.names()) == sorted(two.scene.names())
+        assert {one.answer, two.answer} == {"yes", "no"}
+    relations = {name for name in RELATIONS for q in questions if f" {name} " in q.text}
+    assert relations == set(RELATIONS)
+    assert questions == generate_questions(200, size=4, seed=3)
+    assert questions != generate_questions(200, size=4, seed=5)
+
+
+def test_a_cell_says_what_is_in_it_and_where_it_is():
+    scene = Scene((("red square", "", ""), ("", "", "green circle")))
+    features = scene.features()
+    assert features.shape == (6, 4 + 3 + 2 + 3)
+    assert features.sum(1).tolist() == [4, 2, 2, 2, 2, 4]
+    last = features[5].nonzero()[0].tolist()
+    expected = [COLORS.index("green"), 4 + SHAPES.index("circle"), 7 + 1, 9 + 2]
+    assert last == expected
+
+
+def test_a_false_translation_is_never_a_true_one():
+    rows = [("ga", "go"), ("ga", "leave"), ("annyeong", "hi"), ("ne", "yes"), ("ne", "yeah")]
+    pairs = Pairs.collect(rows)
+    for seed in range(20):
+        found = shuffled(pairs, seed=seed)
+        for left, right, label in zip(found.lefts, found.rights, found.labels, strict=True):
+            assert ((left, right) in rows) == bool(label)
+    with pytest.raises(ValueError, match="at least two different"):
+        shuffled(Pairs.collect([("a", "b"), ("c", "b")]), seed=1)
+
+
+def test_two_texts_and_a_label_are_read(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("7\tyes\tone\teins\n8\tno\ttwo\tdrei\n")
+    found = read_matched(path, left=2, right=3, label=1)
+    assert (found.lefts, found.rights) == (["one", "two"], ["eins", "drei"])
+    assert (found.labels, found.classes) == ([1, 0], ["no", "yes"])
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("a\tb\tyes\na\tb\n", r"line 2 \(2 columns instead of 3\)"),
+        ("a\tb\n", r"line 1 \(2 columns instead of 3\)"),
+        ("a\tb\tyes\na\t\tno\n", r"line 2 \(the right column is empty\)"),
+        ("a\tb\tyes\nc\td\tyes\n", "one label only, 'yes'"),
+        ("", "is empty"),
+    ],
+)
+def test_a_malformed_file_of_pairs_is_one_sentence(tmp_path, content, complaint):
+    path = tmp_path / "a.tsv"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=complaint):
+        read_matched(path)
+
+
+def test_odd_counts_of_twins_are_refused():
+    with pytest.raises(ValueError, match="come in twins"):
+        generate_questions(3)

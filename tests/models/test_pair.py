@@ -1,0 +1,52 @@
+"""The pair classifier: what it joins, what padding may not do."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard.models.pair import PairClassifier
+
+LEFT, RIGHT = torch.randint(4, 13, (2, 5)), torch.randint(4, 17, (2, 7))
+LEFT_LENGTHS, RIGHT_LENGTHS = torch.tensor([5, 2]), torch.tensor([3, 7])
+
+
+def model_of(**options) -> PairClassifier:
+    torch.manual_seed(5)
+    sizes = {"left_vocabulary": 13, "dim": 12, "heads": 3}
+    return PairClassifier(3, **{**sizes, "right_vocabulary": 17, **options}).double().eval()
+
+
+@pytest.mark.parametrize("attention", ["parallel", "alternating"])
+def test_logits_are_made_of_both_contexts(attention):
+    model = model_of(attention=attention)
+    logits, found = model(LEFT, LEFT_LENGTHS, RIGHT, RIGHT_LENGTHS)
+    one, two = found.left, found.right
+    joined = torch.cat((one, two, one * two, (one - two).abs()), -1)
+    hidden = F.gelu(F.linear(joined, model.hidden.weight, model.hidden.bias))
+    torch.testing.assert_close(logits, F.linear(hidden, model.output.weight, model.output.bias))
+    weights = found.right_map.dense()[:, 0]
+    torch.testing.assert_close(weights.sum(1), torch.ones(2, dtype=torch.float64))
+    assert not weights[0, 3:].any()
+    assert (found.affinity is None) == (attention == "alternating")
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+def test_what_stands_in_the_padding_reaches_nothing(layers):
+    model = model_of(layers=layers)
+    first, _ = model(LEFT, LEFT_LENGTHS, RIGHT, RIGHT_LENGTHS)
+    left, right = LEFT.clone(), RIGHT.clone()
+    left[1, 2:], right[0, 3:] = 0, 0
+    torch.testing.assert_close(model(left, LEFT_LENGTHS, right, RIGHT_LENGTHS)[0], first)
+    right[0, 2] = 4 if right[0, 2] != 4 else 5
+    assert not torch.allclose(model(left, LEFT_LENGTHS, right, RIGHT_LENGTHS)[0], first)
+
+
+def test_the_right_side_may_be_cells():
+    model = model_of(right_vocabulary=None, right_cells=7)
+    cells = torch.randn(2, 11, 7, dtype=torch.float64)
+    _, found = model(LEFT, LEFT_LENGTHS, cells, torch.tensor([11, 11]))
+    assert found.affinity.shape == (2, 5, 11)
+    with pytest.raises(ValueError, match="did you mean 'parallel'"):
+        model_of(attention="paralel")
+    with pytest.raises(ValueError, match="either tokens or float frames"):
+        model_of(right_cells=7)

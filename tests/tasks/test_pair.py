@@ -1,0 +1,110 @@
+"""The task of two inputs: it learns what no bag of words can, and shows both maps."""
+
+import random
+
+import pytest
+import torch
+
+from regard.cli import main
+from regard.data.scenes import generate_questions
+from regard.tasks import Judge, load
+from regard.tasks.pair import Pair
+from regard.training import read_config, train
+
+BASE = {"task": "pair", "training": {"epochs": 8, "lr": 5e-3, "threads": 1}}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Two words, and whether they are the same: each side alone says nothing."""
+    path = tmp_path_factory.mktemp("pair") / "same.tsv"
+    draw, words = random.Random(3), ["ant", "bee", "cat", "dog", "eel"]
+    rows = []
+    for _ in range(600):
+        left = draw.choice(words)
+        same = draw.random() < 0.5
+        right = left if same else draw.choice([word for word in words if word != left])
+        filler = draw.choice(["so", "oh"])
+        rows.append(f"{filler} {left}\t{right} {filler}\t{'same' if same else 'other'}\n")
+    path.write_text("".join(rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(file, tmp_path_factory):
+    torch.set_num_threads(1)
+    settings = [f"data.path={file}", "data.tokenizer=words", "data.batch=32", "model.dim=24"]
+    config = read_config(BASE, [*settings, "model.dropout=0.0"])
+    task = Pair.from_config(config)
+    assert task.bag_of_words() < 0.7
+    folder = tmp_path_factory.mktemp("pair") / "run"
+    assert train(task, config, folder).figures["test_accuracy"] > 0.95
+    return folder
+
+
+def test_both_maps_are_shown(run, tmp_path, capsys):
+    judge = load(run)
+    assert isinstance(judge, Judge)
+    same, other = judge.judge([("oh cat", "cat oh"), ("oh cat", "dog oh")])
+    assert (same.label, other.label) == ("same", "other")
+    assert same.seen.left == ["oh", "cat"]
+    assert float(same.seen.left_weights.sum()) == pytest.approx(1)
+    assert same.seen.affinity.shape == (2, 2)
+    figure = tmp_path / "pair.png"
+    assert main(["pair", str(run), "so bee", "bee so", "--figure", str(figure)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("same (")
+    assert "left" in shown
+    assert "right" in shown
+    assert figure.stat().st_size > 1000
+    assert main(["pair", str(run), "so bee"]) == 2
+    with pytest.raises(TypeError, match="should be a text, got Scene"):
+        judge.judge([("oh cat", generate_questions(2)[0].scene)])
+
+
+def test_scenes_are_the_default_and_worth_nothing_as_bags(tmp_path, capsys):
+    settings = ["data.count=400", "training.steps=2", "model.dim=12"]
+    config = read_config(BASE, settings)
+    task = Pair.from_config(config)
+    assert task.bag_of_words() == pytest.approx(0.5, abs=0.01)
+    batch = task.batch(0, 0)
+    assert batch.right.shape == (64, 9, 13)
+    assert torch.equal(batch.left, Pair.from_config(config).batch(0, 0).left)
+    train(task, config, tmp_path / "run")
+    figure = tmp_path / "scene.svg"
+    assert main(["pair", str(tmp_path / "run"), "--example", "3", "--figure", str(figure)]) == 0
+    assert "is there a" in capsys.readouterr().out
+    assert figure.stat().st_size > 1000
+    assert main(["pair", str(tmp_path / "run"), "is it ?", "no scene"]) == 2
+
+
+def test_a_dry_run_describes_the_pairs(capsys):
+    assert main(["train", "--task", "pair", "--dry-run", "--set", "data.count=40"]) == 0
+    assert "40 for training" in capsys.readouterr().out
+
+
+def test_translations_are_shuffled_anew_in_every_epoch(tmp_path):
+    folder = tmp_path / "tatoeba_ko_en"
+    folder.mkdir()
+    rows = [f"sentence {n}\t문장 {n}\tby\n" for n in range(300)]
+    (folder / "kor.txt").write_text("".join(rows))
+    settings = ["data.name=tatoeba", f"data.folder={tmp_path}", "data.tokenizer=characters"]
+    task = Pair.from_config(read_config(BASE, settings))
+    assert not set(task.train.lefts) & set(task.test.lefts)
+    assert sum(task.test.labels) * 2 == len(task.test)
+    one, two = task.batch(0, 0), task.batch(1, 0)
+    assert not (one.left.shape == two.left.shape and torch.equal(one.left, two.left))
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        (["data.cont=40"], "unknown key data.cont; did you mean 'count'"),
+        (["data.count=41"], "data.count"),
+        (["data.path=a.tsv", "data.name=scenes"], "give name or path, not both"),
+        (["model.layer=2"], "unknown key model.layer; did you mean 'layers'"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(settings, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Pair.from_config(read_config(BASE, settings))
