@@ -163,3 +163,16 @@ def test_what_attend_does_not_have_is_refused():
     module, x = torch.nn.Identity(), torch.randn(2, 3, 5, 7)
     with pytest.raises(ValueError, match="Identity uses softcap"):
         hugging_face.attention(module, x, x, x, None, softcap=30.0)
+
+
+def test_models_run_on_the_fused_path():
+    hugging_face.register()
+    torch.manual_seed(7)
+    ids = torch.randint(3, 29, (2, 16))
+    for kind in ("gpt2", "t5", "llama"):
+        make = getattr(transformers, MODELS[kind])
+        model = make._from_config(config(kind), attn_implementation="regard").eval()
+        more = {"decoder_input_ids": ids} if kind == "t5" else {}
+        with torch.no_grad(), regard.capture(model) as trace:
+            model(input_ids=ids, **more)
+        assert {call.provenance["path"] for call in trace} == {"fused"}

@@ -1,15 +1,30 @@
 """Models of Hugging Face `transformers`, run on `attend`."""
 
+import math
 from typing import Any
 
 from torch import Tensor, nn
 
 from regard.attention import Attended, attend
-from regard.core.lower import DotScore
 from regard.core.mask import Mask, causal, visible
+from regard.core.score import dot, precise
 
 REFUSED = ("softcap", "s_aux")
 """What some models do to the scores and `attend` does not: soft caps, and learned sinks."""
+
+
+class Scaled:
+    """scale · (q · k), for models that do not divide by √d."""
+
+    def __init__(self, scale: float | None) -> None:
+        self.scale = 1.0 if scale is None else scale
+
+    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+        return dot(query.to(precise(query.dtype)) * self.scale, key)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
+        """The form that fast paths take."""
+        return query, key, self.scale
 
 
 def register() -> None:
@@ -74,8 +89,7 @@ def attention(
             mask = visible(_by_groups(attention_mask, query, key))
     elif query.shape[2] > 1 and _is_causal(module, is_causal):
         mask = causal(offset=0)
-    width = query.shape[-1]
-    score = DotScore(width**-0.5 if scaling is None else scaling)
+    usual = scaling is None or math.isclose(scaling, query.shape[-1] ** -0.5)
     grouped = key.shape[1] != query.shape[1]
     if grouped:  # (batch, key heads, group, M, width)
         query = query.unflatten(1, (key.shape[1], -1))
@@ -85,7 +99,7 @@ def attention(
         query,
         key,
         value,
-        score=score,
+        score="scaled_dot" if usual else Scaled(scaling),
         mask=mask,
         bias=bias,
         dropout=dropout,
