@@ -128,10 +128,12 @@ def _report(run: Path, outcome: "Outcome") -> None:
             file=sys.stderr,
         )
         raise typer.Exit(1)
-    print(
-        f"{run}: {figures}; finished by training.{outcome.reason} after {outcome.step:,} steps and "
-        f"{duration(outcome.seconds)}"
-    )
+    ended = f"training.{outcome.reason} after {outcome.step:,} steps"
+    if outcome.already:
+        more = f"to train longer, add --set training.{outcome.reason}=N"
+        print(f"{run}: {figures}; was finished already, by {ended}; {more}")
+    else:
+        print(f"{run}: {figures}; finished by {ended} and {duration(outcome.seconds)}")
 
 
 def _dry_run(task: "Task", config: "Config") -> None:

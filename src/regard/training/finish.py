@@ -23,6 +23,7 @@ class Outcome(NamedTuple):
     step: int
     seconds: float  # of all its parts
     figures: dict[str, float]  # of the model that was written; empty if none was
+    already: bool = False  # whether it had ended before it was to be resumed
 
 
 def outcome(state: State, reason: str, figures: dict[str, float] | None = None) -> Outcome:
@@ -77,7 +78,7 @@ def finished(run: Path, state: State, options: Training) -> Outcome | None:
     if not reason or not lines or "finished" not in lines[-1]:
         return None
     figures = {k.removeprefix("model/"): v for k, v in lines[-1].items() if k.startswith("model/")}
-    return outcome(state, reason, figures)
+    return outcome(state, reason, figures)._replace(already=True)
 
 
 def _prune(run: Path, state: State, options: Training) -> None:

@@ -1,0 +1,211 @@
+"""`regard train` as a person meets it: what it prints, what it leaves, and how it fails."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from regard.cli import main
+
+SMALL = """
+task = "translate"
+
+[data]
+name = "reverse"
+count = 70
+valid_count = 11
+sentences = 7
+
+[model]
+kind = "luong"
+embedding = 5
+hidden = 7
+dropout = 0.3
+
+[training]
+steps = 4
+evaluate_every = 2
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder of one's own to work in, with a configuration."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+def train(*arguments):
+    return main(["train", *arguments])
+
+
+def sentence(capsys):
+    """The only line on standard error; nothing is on standard output."""
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    (line,) = shown.err.splitlines()
+    return line
+
+
+def test_a_file_is_trained_into_a_run_of_its_name(here, capsys):
+    assert train("small.toml") == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("runs/small: ")
+    assert "finished by training.steps after 4 steps" in shown.out
+    assert "step 2 of 4 · epoch 1 · valid" in shown.err
+    assert {"config.toml", "model.safetensors", "metrics.jsonl"} <= set(os.listdir("runs/small"))
+
+
+def test_a_task_needs_no_file(here, capsys):
+    small = ("--set", "data.count=70", "--set", "data.valid_count=11", "--set", "training.epochs=1")
+    assert train("--task", "dates", "--set", "model.hidden=7", *small, "--out", "here/dates") == 0
+    assert capsys.readouterr().out.startswith("here/dates: ")
+    assert (here / "here" / "dates" / "model.safetensors").is_file()
+
+
+def test_a_dry_run_says_everything_and_leaves_nothing(here, capsys):
+    before = sorted(here.rglob("*"))
+    assert train("small.toml", "--dry-run", "--set", "training.lr=0.25") == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    for part in ("lr = 0.25", "[versions]", "decoder.attention", "training pairs", "tokens/s"):
+        assert part in shown.out
+    assert "for 4 steps of" in shown.out
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ["kind=transformer", "preset=tiny", "dropout=0.3", "attention_dropout=0.1", "tie=output"],
+        ["kind=bahdanau", "preset=tiny", "dropout=0.3", "attention_dropout=0.1"],
+    ],
+)
+def test_a_resumed_run_of_a_real_model_has_the_same_bytes(here, model):
+    """Dropout by hash, compiled kernels and tied weights included."""
+    text = SMALL.replace('kind = "luong"\nembedding = 5\nhidden = 7\ndropout = 0.3\n', "")
+    (here / "real.toml").write_text(text)
+    options = [part for option in model for part in ("--set", f"model.{option}")]
+    assert train("real.toml", *options, "--out", "whole") == 0
+    assert train("real.toml", *options, "--out", "parts", "--set", "training.steps=2") == 0
+    assert train("--resume", "--out", "parts", "--set", "training.steps=4") == 0
+    for file in ("model.safetensors", "checkpoints/step-4/optimizer.safetensors"):
+        assert (here / "whole" / file).read_bytes() == (here / "parts" / file).read_bytes()
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(here, capsys):
+    def interrupt():
+        while not list(here.glob("run/checkpoints/step-*")):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    assert train("small.toml", "--out", "run", "--set", "training.steps=100000") == 1
+    thread.join()
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    last = shown.err.splitlines()[-1]
+    assert "which is saved; to go on: regard train --resume --out run" in last
+    step = int(last.split()[3].rstrip(",").replace(",", ""))
+    assert (here / "run" / "checkpoints" / f"step-{step}").is_dir()
+    arguments = ["--resume", "--out", "run", "--set", f"training.steps={step + 1}"]
+    assert train(*arguments) == 0
+    assert f"going on after step {step:,}" in capsys.readouterr().err
+
+
+def test_a_finished_run_says_so_and_can_be_extended(here, capsys):
+    train("small.toml")
+    capsys.readouterr()
+    before = (here / "runs/small/metrics.jsonl").read_text()
+    assert train("small.toml", "--resume") == 0
+    shown = capsys.readouterr()
+    assert "was finished already, by training.steps" in shown.out
+    assert "--set training.steps=" in shown.out
+    assert (here / "runs/small/metrics.jsonl").read_text() == before
+    assert train("small.toml", "--resume", "--set", "training.steps=5") == 0
+    assert "after 5 steps" in capsys.readouterr().out
+
+
+def test_a_file_that_was_edited_since_is_noted(here, capsys):
+    train("small.toml")
+    (here / "small.toml").write_text(SMALL.replace("steps = 4", "steps = 6"))
+    capsys.readouterr()
+    assert train("small.toml", "--resume") == 0
+    note = capsys.readouterr().err
+    assert "goes on with its own training.steps = 4" in note
+    assert "--set training.steps=6" in note
+
+
+def test_an_existing_run_is_refused(here, capsys):
+    train("small.toml")
+    capsys.readouterr()
+    assert train("small.toml") == 1
+    assert "runs/small holds a run already: resume it with --resume" in sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "complaint"),
+    [
+        ([], 2, "give a configuration file, or --task NAME"),
+        (["small.toml", "--task", "dates"], 2, "not both"),
+        (["--task", "date"], 2, "unknown task 'date'; did you mean 'dates'"),
+        (["none.toml"], 1, "there is no configuration file none.toml"),
+        (["."], 1, "is a folder"),
+        (["small.toml", "--set", "training.stps=3"], 2, "did you mean 'steps'"),
+        (["small.toml", "--set", "training.lr=fast"], 2, "training.lr should be a valid number"),
+        (["small.toml", "--set", "training.lr"], 2, "expected table.key=value"),
+        (["small.toml", "--set", "data.nmae=x"], 1, "did you mean 'name'"),
+        (["small.toml", "--set", "task=translat"], 2, "did you mean 'translate'"),
+        (["--resume", "--out", "none"], 1, "there is no run in none"),
+        (["small.toml", "--out", "/proc/run"], 1, "/proc/run"),
+    ],
+)
+def test_bad_usage_is_one_sentence(here, capsys, arguments, status, complaint):
+    assert train(*arguments) == status
+    assert complaint in sentence(capsys)
+
+
+def newest(here):
+    return max((here / "runs/small/checkpoints").iterdir(), key=lambda p: int(p.name[5:]))
+
+
+def test_a_damaged_checkpoint_is_one_sentence_and_nothing_is_lost(here, capsys):
+    train("small.toml")
+    capsys.readouterr()
+    file = newest(here) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-5])
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    assert train("small.toml", "--resume", "--set", "training.steps=6") == 1
+    line = sentence(capsys)
+    assert "model.safetensors is damaged" in line
+    assert "step-4 to go on from step-2" in line
+    now = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    assert {p for p in before if before[p] != now.get(p)} <= {here / "runs/small/config.toml"}
+
+
+def test_a_checkpoint_of_another_version_is_one_sentence(here, capsys):
+    train("small.toml")
+    capsys.readouterr()
+    file = newest(here) / "state.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 7}))
+    assert train("small.toml", "--resume") == 1
+    assert "another version of regard (format 7" in sentence(capsys)
+
+
+def test_what_a_run_was_begun_with_cannot_change(here, capsys):
+    train("small.toml")
+    capsys.readouterr()
+    assert train("small.toml", "--resume", "--set", "model.hidden=11") == 1
+    assert "begun with model = " in sentence(capsys)
+
+
+def test_a_loss_without_a_number_is_one_sentence(here, capsys):
+    assert train("small.toml", "--set", "training.lr=1e38", "--set", "training.eps=1e-38") == 1
+    err = capsys.readouterr().err
+    assert "at step " in err
+    assert "in epoch 1" in err
