@@ -4,23 +4,30 @@ import pytest
 
 from regard.data import Pairs
 from regard.data.matched import read_matched, shuffled
-from regard.data.scenes import COLORS, RELATIONS, SHAPES, Scene, generate_questions
+from regard.data.scenes import COLORS, PLACES, RELATIONS, SHAPES, Scene, generate_questions
 
 
 def answer(text: str, scene: Scene) -> str:
     """The answer, read off the words and the grid."""
-    words = text.split()
-    first, shape, second = words[3], words[4], words[-3]
-    relation = " ".join(words[5 : words.index("the")])
     where = {
         name: (i, j) for i, row in enumerate(scene.cells) for j, name in enumerate(row) if name
     }
-    (r1, c1), (r2, c2) = where[f"{first} {shape}"], where[f"{second} {shape}"]
-    return (
-        "yes"
-        if {"left of": c1 < c2, "right of": c1 > c2, "above": r1 < r2, "below": r1 > r2}[relation]
-        else "no"
-    )
+    words = text.removeprefix("is there a ").removesuffix(" ?").split()
+    row, column = where[" ".join(words[:2])]
+    said = " ".join(words[2:])
+    if said in PLACES:
+        middle = (len(scene.cells) - 1) / 2
+        other, said = (middle, middle), list(RELATIONS)[list(PLACES).index(said)]
+    else:
+        said, second = said.removesuffix(" one").split(" the ")
+        other = where[f"{second} {words[1]}"]
+    holds = {
+        "left of": column < other[1],
+        "right of": column > other[1],
+        "above": row < other[0],
+        "below": row > other[0],
+    }
+    return "yes" if holds[said] else "no"
 
 
 def test_answers_are_true_and_twins_differ_in_nothing_but_places():
@@ -31,8 +38,8 @@ def test_answers_are_true_and_twins_differ_in_nothing_but_places():
         assert one.text == two.text
         assert sorted(one.scene.names()) == sorted(two.scene.names())
         assert {one.answer, two.answer} == {"yes", "no"}
-    relations = {name for name in RELATIONS for q in questions if f" {name} " in q.text}
-    assert relations == set(RELATIONS)
+    asked = {name for name in (*RELATIONS, *PLACES) for q in questions if f" {name} " in q.text}
+    assert asked == {*RELATIONS, *PLACES}
     assert questions == generate_questions(200, size=4, seed=3)
     assert questions != generate_questions(200, size=4, seed=5)
 
@@ -40,10 +47,10 @@ def test_answers_are_true_and_twins_differ_in_nothing_but_places():
 def test_a_cell_says_what_is_in_it_and_where_it_is():
     scene = Scene((("red square", "", ""), ("", "", "green circle")))
     features = scene.features()
-    assert features.shape == (6, 4 + 3 + 2 + 3)
+    assert features.shape == (6, 3 + 3 + 2 + 3)
     assert features.sum(1).tolist() == [4, 2, 2, 2, 2, 4]
     last = features[5].nonzero()[0].tolist()
-    expected = [COLORS.index("green"), 4 + SHAPES.index("circle"), 7 + 1, 9 + 2]
+    expected = [COLORS.index("green"), 3 + SHAPES.index("circle"), 6 + 1, 8 + 2]
     assert last == expected
 
 

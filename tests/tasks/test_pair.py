@@ -68,7 +68,7 @@ def test_scenes_are_the_default_and_worth_nothing_as_bags(tmp_path, capsys):
     task = Pair.from_config(config)
     assert task.bag_of_words() == pytest.approx(0.5, abs=0.01)
     batch = task.batch(0, 0)
-    assert batch.right.shape == (64, 9, 13)
+    assert batch.right.shape == (64, 9, 12)
     assert torch.equal(batch.left, Pair.from_config(config).batch(0, 0).left)
     train(task, config, tmp_path / "run")
     figure = tmp_path / "scene.svg"

@@ -5,13 +5,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-COLORS = ("red", "blue", "green", "yellow")
+COLORS = ("red", "blue", "green")
 SHAPES = ("square", "circle", "triangle")
 RELATIONS = {"left of": (0, 1), "right of": (0, -1), "above": (1, 0), "below": (-1, 0)}
 """The side on which the second thing must be, as (rows, columns)."""
-FREQUENCY = (8, 2, 4, 1)
+PLACES = dict(
+    zip(("on the left", "on the right", "at the top", "at the bottom"), RELATIONS, strict=True)
+)
+"""Where one thing may be said to be; it is then left of the middle, right of it, and so on."""
+FREQUENCY = (10, 2, 4, 1)
 """How often each is asked. Were opposites as frequent as each other, nothing short of all parts of
-the question together would say anything at all, and no small model would find where to begin."""
+a question together would say anything at all, and no small model would find where to begin."""
 
 
 class Scene(NamedTuple):
@@ -63,9 +67,9 @@ class Question(NamedTuple):
 def generate_questions(count: int, *, size: int = 3, seed: int = 0) -> list[Question]:
     """Ask "is there a red square left of the blue one?" of scenes of four things.
 
-    Questions come in twins: the same words and the same things, but the two things that are asked
-    about have changed places, and with them the answer. Words and things alone are therefore
-    worth exactly nothing. Two things that are asked about never share a row or a column.
+    One question in two is simpler, "is there a red square on the left?". Questions come in twins:
+    the same words and the same things, but what is asked about has changed its place, and with it
+    the answer. Words and things alone are therefore worth exactly nothing.
 
     >>> first, second = generate_questions(2)
     >>> first.text == second.text, sorted(first.scene.names()) == sorted(second.scene.names())
@@ -75,29 +79,66 @@ def generate_questions(count: int, *, size: int = 3, seed: int = 0) -> list[Ques
     """
     if count < 2 or count % 2:
         raise ValueError(f"questions come in twins: count must be even, got {count}")
-    if size < 2:
-        raise ValueError(f"size must be at least 2, got {size}")
+    if size < 3:
+        raise ValueError(f"size must be at least 3, got {size}")
     draw = random.Random(f"questions {size} {seed}")
-    made = []
+    made: list[Question] = []
     while len(made) < count:
-        shape = draw.choice(SHAPES)
-        first, second = draw.sample(COLORS, 2)
-        relation = draw.choices(list(RELATIONS), FREQUENCY)[0]
-        places = draw.sample([(i, j) for i in range(size) for j in range(size)], 4)
-        if places[0][0] == places[1][0] or places[0][1] == places[1][1]:
-            continue
-        others = [f"{draw.choice(COLORS)} {draw.choice(SHAPES)}" for _ in range(2)]
-        if {f"{first} {shape}", f"{second} {shape}"} & set(others):
-            continue
-        text = f"is there a {first} {shape} {relation} the {second} one ?"
-        down, right = RELATIONS[relation]
-        twins = []
-        for one, two in ((places[0], places[1]), (places[1], places[0])):
-            holds = down * (two[0] - one[0]) + right * (two[1] - one[1]) > 0
-            things = {one: f"{first} {shape}", two: f"{second} {shape}"}
-            things |= dict(zip(places[2:], others, strict=True))
-            cells = tuple(tuple(things.get((i, j), "") for j in range(size)) for i in range(size))
-            twins.append(Question(text, Scene(cells), "yes" if holds else "no"))
+        twins = _relation(draw, size) if draw.random() < 0.5 else _place(draw, size)
         draw.shuffle(twins)
         made += twins
     return made
+
+
+def _relation(draw: random.Random, size: int) -> list[Question]:
+    """Two things, which change places; they never share a row or a column."""
+    shape, (first, second) = draw.choice(SHAPES), draw.sample(COLORS, 2)
+    relation = draw.choices(list(RELATIONS), FREQUENCY)[0]
+    things = f"{first} {shape}", f"{second} {shape}"
+    one = draw.randrange(size), draw.randrange(size)
+    free = [(i, j) for i in range(size) for j in range(size) if i != one[0] and j != one[1]]
+    two = draw.choice(free)
+    rest = _others(draw, size, things, (one, two))
+    text = f"is there a {things[0]} {relation} the {second} one ?"
+    return [
+        Question(text, _scene(size, {a: things[0], b: things[1]} | rest), _answer(relation, a, b))
+        for a, b in ((one, two), (two, one))
+    ]
+
+
+def _place(draw: random.Random, size: int) -> list[Question]:
+    """One thing, which goes to the opposite place; it is never in the middle."""
+    thing = f"{draw.choice(COLORS)} {draw.choice(SHAPES)}"
+    place = draw.choices(list(PLACES), FREQUENCY)[0]
+    off = [i for i in range(size) if 2 * i != size - 1]
+    one = draw.choice(off), draw.choice(off)
+    two = size - 1 - one[0], size - 1 - one[1]
+    rest = _others(draw, size, (thing,), (one, two), count=3)
+    text = f"is there a {thing} {place} ?"
+    return [
+        Question(text, _scene(size, {a: thing} | rest), _answer(PLACES[place], a, b))
+        for a, b in ((one, two), (two, one))
+    ]
+
+
+def _others(
+    draw: random.Random,
+    size: int,
+    asked: tuple[str, ...],
+    taken: tuple[tuple[int, int], ...],
+    count: int = 2,
+) -> dict[tuple[int, int], str]:
+    """Things that nobody asks about, in places that are free."""
+    free = [(i, j) for i in range(size) for j in range(size) if (i, j) not in taken]
+    names = [f"{color} {shape}" for color in COLORS for shape in SHAPES]
+    names = [name for name in names if name not in asked]
+    return dict(zip(draw.sample(free, count), draw.choices(names, k=count), strict=True))
+
+
+def _answer(relation: str, one: tuple[int, int], two: tuple[int, int]) -> str:
+    down, right = RELATIONS[relation]
+    return "yes" if down * (two[0] - one[0]) + right * (two[1] - one[1]) > 0 else "no"
+
+
+def _scene(size: int, things: dict[tuple[int, int], str]) -> Scene:
+    return Scene(tuple(tuple(things.get((i, j), "") for j in range(size)) for i in range(size)))

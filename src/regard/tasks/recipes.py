@@ -79,9 +79,17 @@ RECIPES: dict[str, Recipe] = {
     },
     "movie_reviews": {
         "task": "classify",
-        "data": {"name": "movie_reviews", "min_count": 3, "max_words": 25},
+        "data": {"name": "movie_reviews", "min_count": 3, "max_words": 25, "valid": 0.05},
         "model": {"dim": 64, "hidden": 32, "encoder": "none", "word_dropout": 0.5},
-        "training": {"epochs": 8, "lr": 2e-3, "average": 3, "average_of": "last"},
+        "training": {
+            "epochs": 7,
+            "lr": 3e-3,
+            "schedule": "cosine",
+            "warmup": 40,
+            "weight_decay": 0.1,
+            "average": 3,
+            "average_of": "last",
+        },
     },
     "nsmc": {
         "task": "classify",
