@@ -34,7 +34,7 @@ format: $(INSTALLED) ## put the source in order
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-demo: $(INSTALLED) ## a tour of attend() in the terminal
+demo: $(INSTALLED) ## train a model on dates, translate, show the alignment
 	@$(BIN)/regard demo
 
 bench: $(INSTALLED) ## attention beside its peers, in one run

@@ -1,44 +1,63 @@
+import re
+
 import pytest
-import torch
 
 from regard.cli import main
-from regard.cli.demo import KOREAN, VECTORS
+from regard.cli.demo import ENGLISH, KOREAN
+from regard.data.generated import split_of
+from regard.tasks import RECIPES
+
+DAYS = ("1945-05-08", "2015-10-09", "1988-02-14")
 
 
 @pytest.fixture
-def shown(capsys):
+def short(monkeypatch, tmp_path):
+    """The recipe with little data, so that the demo takes a moment and learns little."""
+    recipe = RECIPES["dates"]
+    data = recipe["data"] | {"count": 150, "valid_count": 5, "test_count": 7}
+    training = {"steps": 3}
+    monkeypatch.setitem(RECIPES, "dates", recipe | {"data": data, "training": training})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_demo_trains_translates_and_shows_the_alignment(short, capsys):
     assert main(["demo"]) == 0
     printed = capsys.readouterr()
-    assert printed.err == ""
-    return printed.out
+    for text in (*ENGLISH, *KOREAN):
+        assert re.search(f"{re.escape(text)} +→", printed.out)
+    assert "Where it looked" in printed.out
+    assert re.search(r"Exact match on 7 unseen dates: \d+\.\d\d%", printed.out)
+    assert "step 3" in printed.err
+    for name in ("english", "korean"):
+        assert (short / f"runs/dates/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_tour_has_its_five_steps(shown):
-    titles = [line for line in shown.splitlines() if line[:1].isdigit() and line[1:2] == "."]
-    assert [title[0] for title in titles] == list("12345")
+def test_a_second_demo_shows_the_same_model_and_a_fresh_one_trains_again(short, capsys):
+    assert main(["demo"]) == 0
+    model = short / "runs/dates/model.safetensors"
+    before, weights = model.stat().st_mtime_ns, model.read_bytes()
+    capsys.readouterr()
+    assert main(["demo"]) == 0
+    assert "is there already" in capsys.readouterr().out
+    assert model.stat().st_mtime_ns == before
+    assert main(["demo", "--fresh"]) == 0
+    assert model.stat().st_mtime_ns > before
+    assert model.read_bytes() == weights  # the same seed
 
 
-def test_each_english_word_looks_most_at_its_translation():
-    english = torch.tensor(list(VECTORS.values()), dtype=torch.float64)
-    korean = torch.stack([english[list(VECTORS).index(word)] for word in KOREAN.values()])
-    weights = (english @ korean.T / english.shape[1] ** 0.5).softmax(-1)
-    assert [list(KOREAN.values())[best] for best in weights.argmax(-1)] == list(VECTORS)
+def test_a_folder_with_another_run_is_left_alone(short, capsys):
+    assert main(["train", "--task", "copy", "--set", "training.epochs=", "--set",
+                 "training.steps=1", "--set", "data.count=64", "--set", "data.valid_count=2",
+                 "--set", "training.schedule=constant", "--out", "other"]) == 0  # fmt: skip
+    assert main(["demo", "--out", "other"]) == 1
+    assert "holds another run" in capsys.readouterr().err
 
 
-def test_the_empty_sentence_is_all_zeros_in_the_tour(shown):
-    lines = {line[:20].strip(): line[20:] for line in shown.splitlines()}
-    assert lines["a plain softmax"] == str([float("nan")] * 4)
-    assert lines["output of `I`"] == lines["gradient of `I`"] == str([0.0] * 4)
+def test_the_dates_that_are_shown_are_of_the_test_split():
+    from regard.data.dates import WAYS, date
 
-
-def test_nothing_is_wider_than_a_common_terminal(shown):
-    from regard.visual.display_width import display_width
-
-    assert max(map(display_width, shown.splitlines())) <= 88
-
-
-def test_the_map_of_the_causal_step_is_a_triangle(shown):
-    rows = shown.split("3. Looking back only")[1].split("4. ")[0].splitlines()
-    drawn = {row.split()[0]: row for row in rows if row.strip().startswith(tuple(VECTORS))}
-    assert "@" in drawn["I"]
-    assert len(drawn["I"].split()) == 2  # one visible cell: itself
+    for iso, *texts in zip(DAYS, ENGLISH, (KOREAN[1], KOREAN[0], KOREAN[2]), strict=True):
+        assert split_of(iso) == "test"
+        ways = {way(date.fromisoformat(iso)) for way in WAYS}
+        assert ways >= set(texts)

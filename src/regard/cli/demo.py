@@ -1,121 +1,122 @@
-"""`regard demo`: a tour of `attend()` in the terminal."""
+"""`regard demo`: train a model on dates, let it read dates it never saw, and look at it."""
 
-import textwrap
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import torch
-from torch import Tensor
+import typer
 
-import regard
-from regard.visual import heatmap
+if TYPE_CHECKING:
+    from regard.tasks import Translation, Translator
+    from regard.training import Config
 
-WIDTH = 88  # of the running text
-
-# Embeddings made by hand, so that every number of the tour can be checked by hand.
-FEATURES = ("person", "eating", "redness", "fruit")
-VECTORS = {
-    "I": (2, 0, 0, 0),
-    "eat": (1, 2, 0, 1),
-    "red": (0, 0, 2, 1),
-    "apples": (0, 0, 1, 2),
-}
-KOREAN = {"나는": "I", "빨간": "red", "사과를": "apples", "먹는다": "eat"}
+# None of these days occurs in training, in any way of writing: they are of the test split.
+ENGLISH = ("the eighth of May 1945", "Friday, October 9, 2015", "14 Feb 1988")
+KOREAN = ("이천십오년 시월 구일", "1945년 5월 8일 화요일", "1988. 2. 14.")
 
 
-def demo() -> None:
-    """Take a tour of attend() in the terminal: maps, masks, empty rows, paths."""
-    english, korean = list(VECTORS), list(KOREAN)
-    query = torch.tensor([VECTORS[word] for word in english], dtype=torch.float32)  # (4, 4)
-    key = torch.tensor([VECTORS[KOREAN[word]] for word in korean], dtype=torch.float32)  # (4, 4)
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="The run directory.")] = Path("runs/dates"),
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Train again, and remove the run that is there.")
+    ] = False,
+) -> None:
+    """Train dates into runs/dates, translate dates it never saw, and show where it looked.
 
-    _introduction()
-    _alignment(query, key, english, korean)
-    _sparse(query, key, english, korean)
-    _causal(query, english)
-    _empty(query, key)
-    _paths()
+    A run that is there is shown again, or finished if it was interrupted; --fresh trains anew.
+    """
+    from regard.tasks import load
+
+    start = time.monotonic()
+    _train(out, fresh=fresh)
+    translator = load(out)
+    found = translator.translate([*ENGLISH, *KOREAN], return_map=True)
+    print("\nDates that were not in training, in any way of writing:\n")
+    for text, one in zip([*ENGLISH, *KOREAN], found, strict=True):
+        print(f"  {_padded(text, 30)} → {one.text}")
+    for text, one in ((ENGLISH[0], found[0]), (KOREAN[0], found[len(ENGLISH)])):
+        print(f"\nWhere it looked in `{text}` for each character that it wrote:\n")
+        _draw(one)
+    _figures(out, {"english": found[0], "korean": found[len(ENGLISH)]})
+    right, count = _exact(translator)
+    print(f"\nExact match on {count:,} unseen dates: {right / count:.2%} ({count - right} wrong)")
+    print(f"All of it took {time.monotonic() - start:.0f} s. To use the model:\n")
+    print(f"  echo 'March 3rd, 2031' | regard translate {out}")
 
 
-def _introduction() -> None:
-    print("regard computes attention, normalize[ score(Q, K) + mask ] · V, by one call: attend().")
-    print("Four words, and what they mean in numbers that somebody made up:\n")
-    print(" " * 8 + "".join(f"{feature:>9}" for feature in FEATURES))
-    for word, vector in VECTORS.items():
-        print(f"{word:<8}" + "".join(f"{number:>9}" for number in vector))
-    gloss = ", ".join(f"{korean} ({english})" for korean, english in KOREAN.items())
-    print(f"\nThe same in Korean, word by word: {gloss}.")
+def _train(run: Path, *, fresh: bool) -> None:
+    """A finished run, whatever is there now."""
+    from regard.cli.train import progress
+    from regard.tasks import TASKS, find_recipe
+    from regard.training import read_config, read_run_config, train
+
+    there = (run / "config.toml").is_file()
+    if there and fresh:
+        shutil.rmtree(run)
+        there = False
+    config = read_run_config(run) if there else read_config(find_recipe("dates"))
+    if config.data.get("name") != "dates":
+        raise ValueError(f"{run} holds another run: choose another place with --out")
+    task = TASKS[config.task].from_config(config)
+    if there and (run / "model.safetensors").is_file():
+        print(f"{run} is there already: this is its model. regard demo --fresh trains anew.")
+    else:
+        print(_introduction(config))
+    sys.stdout.flush()
+    outcome = train(task, config, run, resume=there, progress=progress())
+    if outcome.reason == "interrupted":
+        print("stopped and saved; regard demo goes on from there", file=sys.stderr)
+        raise typer.Exit(1)
+    print(f"Trained in {outcome.seconds:.0f} s, {outcome.step:,} steps.")
 
 
-def _alignment(query: Tensor, key: Tensor, english: list[str], korean: list[str]) -> None:
-    attended = regard.attend(query, key, key, return_map=True)
-    _step(
-        "1. Who looks at whom",
-        "attended = regard.attend(english, korean, korean, return_map=True)",
-        "Each English word (a row) asks each Korean word (a column) how well it fits, by the dot "
-        "product of their vectors over √4; a softmax makes every row sum to 1. The verb comes last "
-        "in Korean, so `eat` looks to the far right. No rule of word order was needed for that.",
+def _introduction(config: "Config") -> str:
+    from regard.data.dates import WAYS
+
+    return (
+        f"Learning to read dates, written in {len(WAYS)} English and Korean ways, from "
+        f"{config.data['count']:,} examples."
     )
-    print(heatmap(attended.map.dense(), english, korean))
-    context = ", ".join(f"{number:.2f}" for number in attended.output[english.index("eat")])
-    print(f"\nWhat `eat` takes home is the Korean vectors mixed by its row: ({context}).")
 
 
-def _sparse(query: Tensor, key: Tensor, english: list[str], korean: list[str]) -> None:
-    attended = regard.attend(query, key, key, normalize="sparsemax", return_map=True)
-    _step(
-        "2. The same question, another normalizer",
-        'regard.attend(english, korean, korean, normalize="sparsemax", return_map=True)',
-        "A softmax never says never: every weight above is larger than 0. Sparsemax gives exact "
-        "zeros, and `red` still shares its attention with the apples. Scores and masks are "
-        "exchanged in the same way, each by one argument.",
-    )
-    print(heatmap(attended.map.dense(), english, korean))
+def _exact(translator: "Translator") -> tuple[int, int]:
+    """How many of the test split were written exactly, of how many."""
+    from regard.tasks.corpus import Data, Splits
+    from regard.training import read_settings
+
+    config = translator.config
+    data = read_settings(Data, config["data"], "data")
+    pairs = Splits(data, config["seed"]).read("test")
+    found = translator.translate(list(pairs.sources))
+    right = sum(one.text == want for one, want in zip(found, pairs.targets, strict=True))
+    return right, len(pairs)
 
 
-def _causal(query: Tensor, english: list[str]) -> None:
-    attended = regard.attend(query, query, query, mask=regard.causal(), return_map=True)
-    _step(
-        "3. Looking back only",
-        "regard.attend(english, english, english, mask=regard.causal(), return_map=True)",
-        "A sentence attends to itself, and no word sees the words after it. Masks compose: with "
-        "regard.causal() & regard.window(1, 0) a word sees itself and the one before it.",
-    )
-    print(heatmap(attended.map.dense(), english, english))
+def _draw(one: "Translation") -> None:
+    from regard.visual import heatmap
+
+    assert one.map is not None
+    print(heatmap(one.map[:-1], one.tokens[:-1], one.source))  # the last token is the end
 
 
-def _empty(query: Tensor, key: Tensor) -> None:
-    queries = torch.stack([query, query]).requires_grad_()  # (2, 4, 4)
-    keys = torch.stack([key, key])  # (2, 4, 4)
-    output = regard.attend(queries, keys, keys, mask=regard.lengths(torch.tensor([4, 0])))
-    output.sum().backward()
-    textbook = torch.full((4,), -torch.inf).softmax(-1)
-    _step(
-        "4. Nothing to look at",
-        "regard.attend(queries, keys, keys, mask=regard.lengths(torch.tensor([4, 0])))",
-        "Two sentences in a batch, and the second one is empty. A plain softmax over nothing but "
-        "-inf is NaN, and one NaN ruins a training run. Here it is zero, and so is its gradient.",
-    )
-    print(f"a plain softmax     {textbook.tolist()}")
-    print(f"output of `I`       {output[1, 0].tolist()}")
-    assert queries.grad is not None
-    print(f"gradient of `I`     {queries.grad[1, 0].tolist()}")
+def _figures(run: Path, found: "dict[str, Translation]") -> None:
+    """The same maps as pictures, where matplotlib is installed."""
+    try:
+        from regard.visual.figure import heatmap
+    except ImportError:
+        print("\n(For pictures, install matplotlib: pip install 'regard[visual]')")
+        return
+    folder = run / "figures"
+    folder.mkdir(exist_ok=True)
+    for name, one in found.items():
+        assert one.map is not None
+        path = heatmap(one.map[:-1], one.tokens[:-1], one.source, folder / f"{name}.png")
+        print(f"{'' if name != 'english' else chr(10)}The same as a picture: {path}")
 
 
-def _paths() -> None:
-    query, key, value = torch.randn(3, 1, 8, 1024, 64)  # each (batch, heads, length, dim)
-    _step(
-        "5. How it is computed",
-        "print(regard.explain(query, key, value, mask=...))",
-        "One call, several ways to compute it, all with the same result. explain() names the way "
-        "that attend() would take, and why. For 1024 positions and 8 heads of 64:",
-    )
-    for title, mask in (
-        ("Everything visible", None),
-        ("The 64 before", regard.causal() & regard.window(64, 0)),
-    ):
-        plan = regard.explain(query, key, value, mask=mask)
-        print(textwrap.fill(f"{title}: {plan}", WIDTH), end="\n\n")
-    print("`regard doctor` asks the same about more requests.")
+def _padded(text: str, width: int) -> str:
+    from regard.visual.display_width import display_width
 
-
-def _step(title: str, code: str, text: str) -> None:
-    print(f"\n{title}\n\n    {code}\n\n{textwrap.fill(text, WIDTH)}\n")
+    return text + " " * (width - display_width(text))

@@ -59,7 +59,7 @@ def train(
         return
     if not resume:
         check_free(run)
-    outcome = run_training(_task(resolved), resolved, run, resume=resume, progress=_progress())
+    outcome = run_training(_task(resolved), resolved, run, resume=resume, progress=progress())
     _report(run, outcome)
 
 
@@ -105,7 +105,7 @@ def _task(config: "Config") -> "Task":
     return TASKS[config.task].from_config(config)
 
 
-def _progress() -> "Progress":
+def progress() -> "Progress":
     from regard.training.progress import Lines
 
     if not sys.stderr.isatty():

@@ -26,7 +26,23 @@ def _on(name: str, recipe: Recipe, **data: Any) -> Recipe:
 
 
 RECIPES: dict[str, Recipe] = {
-    "dates": _on("dates", _LETTERS, sentences=128),
+    "dates": _on(
+        "dates",
+        {
+            "task": "translate",
+            "model": {
+                "kind": "luong",
+                "cell": "lstm",
+                "bidirectional": "all",
+                "embedding": 32,
+                "hidden": 64,
+            },
+            "training": {"epochs": 3, "lr": 8e-3, "schedule": "cosine", "warmup": 100},
+        },
+        count=30_000,
+        test_count=2000,
+        sentences=50,
+    ),
     "reverse": _on("reverse", _LETTERS, sentences=128),
     "copy": _on("copy", _LETTERS, sentences=128),
     "addition": _on("addition", _LETTERS, sentences=128),
