@@ -14,6 +14,7 @@ from regard.cli.classify import classify
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
+from regard.cli.evaluate import evaluate
 from regard.cli.gallery import gallery
 from regard.cli.generate import generate
 from regard.cli.pair import pair
@@ -54,6 +55,7 @@ def regard(
 app.command()(classify)
 app.command()(demo)
 app.command()(doctor)
+app.command()(evaluate)
 app.command()(gallery)
 app.command()(generate)
 app.command()(pair)

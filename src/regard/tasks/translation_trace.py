@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.data import collate
+from regard.decoding import beam as search
 from regard.trace import Call, Trace, capture
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def trace_translation(translator: "Translator", text: Any, *, beam: int = 1) -> 
     if len(source) == 0:
         raise ValueError(f"there is nothing to see in an empty text, got {text!r}")
     batch = collate([(source, ())])
-    ((best,),) = translator._search(batch.source, batch.source_lengths, beam, 1, False)
-    found = translator._translation(source, best)
+    ((best,),) = search(translator.model, batch.source, batch.source_lengths, size=beam)
+    found = translator._translation(text, source, best, False, False)
     tokenizer, model = translator.target, translator.model
     before = torch.tensor([[tokenizer.bos, *best.tokens[:-1]]])  # (1, T)
     with capture(model) as recorded:
