@@ -25,10 +25,10 @@ def test_the_bar_shows_speed_loss_metric_and_time_left(tmp_path, largest, config
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=120, highlight=False)
     bar = Bar(console)
-    train(largest(), configure(steps=10), tmp_path / "run", progress=bar)
+    train(largest(), configure(steps=10, evaluate_every=3), tmp_path / "run", progress=bar)
     shown = stream.getvalue()
     assert "valid accuracy" in shown
-    assert re.search(r"loss \d\.\d{4} · [\d,]+ rows/s · \d+ s left", shown)
+    assert re.search(r"loss \d\.\d{4} · [\d,]+ rows/s · best accuracy 0\.\d{4} · \d+ s left", shown)
     assert "step 10 of 10" in shown
 
 

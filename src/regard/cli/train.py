@@ -106,6 +106,7 @@ def _task(config: "Config") -> "Task":
 
 
 def progress() -> "Progress":
+    """A bar if standard error is a terminal, else plain lines."""
     from regard.training.progress import Lines
 
     if not sys.stderr.isatty():

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from regard.training.progress import ending, judgement, pace, position
+from regard.training.progress import ending, judgement, pace, position, record
 from regard.training.state import Evaluation, State
 
 
@@ -22,17 +22,18 @@ class Bar:
         )
         self.task: TaskID | None = None
         self.last: int | None = None
-        self.unit = ""
+        self.unit = self.metric = ""
 
-    def start(self, state: State, last: int | None, unit: str) -> None:
-        self.last, self.unit = last, unit
+    def start(self, state: State, last: int | None, unit: str, metric: str) -> None:
+        self.last, self.unit, self.metric = last, unit, metric
         self.task = self.progress.add_task(position(state, last), total=1.0, pace="")
         self.progress.start()
 
     def step(self, state: State, loss: float, speed: float, left: float | None) -> None:
         assert self.task is not None
         share = None if left is None else state.seconds / max(state.seconds + left, 1e-9)
-        text = f"{pace(loss, speed, self.unit)} · {ending(left)}"
+        best = record(state, self.metric)
+        text = f"{pace(loss, speed, self.unit)}{best} · {ending(left)}"
         where = position(state, self.last)
         self.progress.update(self.task, completed=share, description=where, pace=text)
 

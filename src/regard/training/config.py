@@ -28,7 +28,7 @@ class Training(Settings):
     )
     lr: float = Field(1e-3, gt=0, description="learning rate, at its highest")
     schedule: Literal["constant", "inverse_sqrt", "cosine", "plateau"] = Field(
-        "constant", description="how the learning rate goes on after the warm-up"
+        "constant", description="after the warm-up: constant, inverse_sqrt, cosine or plateau"
     )
     warmup: int = Field(0, ge=0, description="steps in which the learning rate rises from zero")
     lower_by: float = Field(
@@ -38,8 +38,10 @@ class Training(Settings):
         2, description="plateau: evaluations without improvement before it is"
     )
     weight_decay: float = Field(0.01, ge=0, description="of matrices; vectors are left alone")
-    betas: tuple[float, float] = Field((0.9, 0.98), strict=False, description="AdamW's averages")
-    eps: float = Field(1e-9, gt=0, description="AdamW's smallest denominator")
+    betas: tuple[float, float] = Field(
+        (0.9, 0.98), strict=False, description="of AdamW: how slowly its two averages forget"
+    )
+    eps: float = Field(1e-9, gt=0, description="of AdamW: added to the denominator")
     clip: float = Field(1.0, ge=0, description="the gradient's norm is cut to this; 0 leaves it")
     accumulate: Count = Field(1, description="batches whose gradients make one step")
     evaluate_every: Count | None = Field(
@@ -53,7 +55,7 @@ class Training(Settings):
     )
     keep: Count = Field(2, description="how many of the latest checkpoints to keep")
     average: Count = Field(1, description="how many evaluated checkpoints make the final model")
-    average_of: Literal["best", "last"] = Field("best", description="which ones")
+    average_of: Literal["best", "last"] = Field("best", description="the best or the last")
     log_every: Count = Field(50, description="steps between lines of metrics.jsonl")
     threads: Count | None = Field(
         None, description="of torch; by default as many as it takes, the same when resumed"

@@ -8,6 +8,7 @@ from regard.training.config import Training
 from regard.training.metrics import Metrics
 from regard.training.progress import Progress
 from regard.training.state import Evaluation, State
+from regard.training.task import Task
 
 
 class Log:
@@ -16,7 +17,7 @@ class Log:
     Args:
         run: the run's folder
         state: where the run stands; its time, sums and evaluations are kept here
-        unit: what the loss counts
+        task: whose unit and metric are named
         last: the last step, if it is known
         show: who is told
     """
@@ -26,12 +27,12 @@ class Log:
         run: Path,
         state: State,
         options: Training,
-        unit: str,
+        task: Task,
         last: int | None,
         show: Progress,
     ) -> None:
         self.metrics = Metrics(run, state.step)
-        self.state, self.options, self.unit, self.last, self.show = state, options, unit, last, show
+        self.state, self.options, self.task, self.last, self.show = state, options, task, last, show
         self.first_step, self.seconds_before = state.step, state.seconds
         self.began = time.perf_counter()
         self.stretch_began, self.stretch_count = self.began, 0  # since a line or an evaluation
@@ -46,6 +47,7 @@ class Log:
         speed = self.stretch_count / max(now - self.stretch_began, 1e-9)
         self.show.step(state, loss / count, speed, self._left(now))
         if state.step % self.options.log_every == 0:
+            unit = self.task.unit
             self.metrics.write(
                 state.step,
                 epoch=state.epochs_begun(),
@@ -53,7 +55,7 @@ class Log:
                 lr=lr,
                 norm=norm,
                 seconds=round(state.seconds, 3),
-                **{self.unit: state.total, f"{self.unit}_per_second": round(speed, 1)},
+                **{unit: state.total, f"{unit}_per_second": round(speed, 1)},
             )
             state.loss, state.count = 0.0, 0
             self.stretch_began, self.stretch_count = now, 0
@@ -86,7 +88,7 @@ class Log:
         return max(0.0, min(ends)) if ends else None
 
     def __enter__(self) -> Self:
-        self.show.start(self.state, self.last, self.unit)
+        self.show.start(self.state, self.last, self.task.unit, self.task.metric)
         return self
 
     def __exit__(self, *error: object) -> None:

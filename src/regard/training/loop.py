@@ -54,7 +54,7 @@ def train(
             return over
         last = last_step(task, options)
         lowered = times_lowered(state.scores(), options.lower_after)
-        with Log(run, state, options, task.unit, last, progress or Silent()) as log:
+        with Log(run, state, options, task, last, progress or Silent()) as log:
             model.train()
             for batches in steps(task, state, options):
                 lr = learning_rate(options, state.step, last=last, lowered=lowered)

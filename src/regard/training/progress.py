@@ -11,8 +11,14 @@ PAUSE = 5.0  # seconds between lines about steps
 class Progress(Protocol):
     """Who is told what happens."""
 
-    def start(self, state: State, last: int | None, unit: str) -> None:
-        """The run begins, or goes on; `last` is its last step, if that is known."""
+    def start(self, state: State, last: int | None, unit: str, metric: str) -> None:
+        """The run begins, or goes on.
+
+        Args:
+            last: its last step, if that is known
+            unit: what the loss counts, such as tokens
+            metric: which of the figures chooses the best model
+        """
 
     def step(self, state: State, loss: float, speed: float, left: float | None) -> None:
         """A step was made.
@@ -33,7 +39,7 @@ class Progress(Protocol):
 class Silent:
     """Shows nothing."""
 
-    def start(self, state: State, last: int | None, unit: str) -> None: ...
+    def start(self, state: State, last: int | None, unit: str, metric: str) -> None: ...
 
     def step(self, state: State, loss: float, speed: float, left: float | None) -> None: ...
 
@@ -48,11 +54,11 @@ class Lines:
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.last: int | None = None
-        self.unit = ""
+        self.unit = self.metric = ""
         self.next = 0.0
 
-    def start(self, state: State, last: int | None, unit: str) -> None:
-        self.last, self.unit = last, unit
+    def start(self, state: State, last: int | None, unit: str, metric: str) -> None:
+        self.last, self.unit, self.metric = last, unit, metric
         self.next = time.monotonic() + PAUSE
         if state.step:
             self._print(f"going on after {position(state, last)}")
@@ -61,7 +67,8 @@ class Lines:
         if time.monotonic() >= self.next:
             self.next = time.monotonic() + PAUSE
             self._print(
-                f"{position(state, self.last)} · {pace(loss, speed, self.unit)} · {ending(left)}"
+                f"{position(state, self.last)} · {pace(loss, speed, self.unit)}"
+                f"{record(state, self.metric)} · {ending(left)}"
             )
 
     def evaluated(self, state: State, found: Evaluation) -> None:
@@ -80,12 +87,18 @@ def position(state: State, last: int | None) -> str:
     'step 1,200 of 2,000 · epoch 3'
     """
     of = f" of {last:,}" if last is not None else ""
-    return f"step {state.step:,}{of} · epoch {state.epochs_begun()}"
+    return f"step {state.step:,}{of} · epoch {max(1, state.epochs_begun())}"
 
 
 def pace(loss: float, speed: float, unit: str) -> str:
     """How well and how fast it learns."""
     return f"loss {loss:.4f} · {speed:,.0f} {unit}/s"
+
+
+def record(state: State, metric: str) -> str:
+    """The best value of the metric so far, if there is one."""
+    best = state.best()
+    return "" if best is None else f" · best {metric} {best.figures[metric]:.4f}"
 
 
 def judgement(state: State, found: Evaluation) -> str:
