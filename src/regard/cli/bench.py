@@ -49,6 +49,30 @@ def attention(
     )
 
 
+@bench.command()
+def training(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer steps and rounds.")] = False,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write the speeds to this file.", dir_okay=False)
+    ] = None,
+    joeynmt: Annotated[
+        Path | None,
+        typer.Option(
+            "--joeynmt",
+            help="Also run JoeyNMT 2.3 in this virtual environment, which is made if need be.",
+            file_okay=False,
+        ),
+    ] = None,
+) -> None:
+    """Transformer-tiny on Multi30k en→de against a plain PyTorch loop, in target tokens a second.
+
+    The data is read from REGARD_DATA: `regard data get multi30k` fetches it.
+    """
+    if json is not None and not json.absolute().parent.is_dir():
+        raise ValueError(f"there is no folder {json.absolute().parent} to write {json.name} to")
+    _benchmarks("training").main(quick=quick, json_file=json, joeynmt=joeynmt)
+
+
 def _benchmarks(name: str) -> ModuleType:
     """A module of the benchmarks folder, which is in the source tree, not in the package."""
     root = Path(regard.__file__).parents[2]

@@ -1,0 +1,83 @@
+"""The Transformer as one would write it with `torch.nn` alone, and a plain step of training."""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.data import Batch
+from regard.models import DecoderStack, EncoderStack, Transformer
+
+
+class PlainTransformer(nn.Module):
+    """Torch's own layers, `nn.Dropout`, sinusoids, and one embedding for both sides and output.
+
+    Args:
+        vocabulary: number of tokens of both sides
+        dim, heads, hidden, layers, dropout: as in Vaswani et al. 2017
+    """
+
+    def __init__(
+        self, vocabulary: int, *, dim: int, heads: int, hidden: int, layers: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, dim)
+        nn.init.normal_(self.embedding.weight, std=dim**-0.5)
+        self.register_buffer("waves", _sinusoids(512, dim))
+        options: dict[str, Any] = {"dropout": dropout, "batch_first": True}
+        encoder = nn.TransformerEncoderLayer(dim, heads, hidden, **options)
+        decoder = nn.TransformerDecoderLayer(dim, heads, hidden, **options)
+        self.encoder = nn.TransformerEncoder(encoder, layers, enable_nested_tensor=False)
+        self.decoder = nn.TransformerDecoder(decoder, layers)
+        self.drop = nn.Dropout(dropout)
+        self.output = nn.Linear(dim, vocabulary)
+        self.output.weight = self.embedding.weight
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Scores of all tokens after each target token, (batch, T, vocabulary)."""
+        hidden = torch.arange(source.shape[1]) >= lengths[:, None]  # True: may not be seen
+        memory = self.encoder(self._embed(source), src_key_padding_mask=hidden)
+        length = target.shape[1]
+        future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        x = self.decoder(
+            self._embed(target),
+            memory,
+            tgt_mask=future,
+            tgt_is_causal=True,
+            memory_key_padding_mask=hidden,
+        )
+        return self.output(x)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Label-smoothed cross entropy over all scores, padding ignored, summed."""
+        scores = self(batch.source, batch.source_lengths, batch.target[:, :-1])
+        return F.cross_entropy(
+            scores.flatten(0, 1),
+            batch.target[:, 1:].flatten(),
+            ignore_index=0,
+            label_smoothing=0.1,
+            reduction="sum",
+        )
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids) * math.sqrt(self.embedding.embedding_dim)
+        return self.drop(x + self.waves[: ids.shape[1]])  # type: ignore[index]
+
+
+def same_model(plain: PlainTransformer, like: Transformer) -> Transformer:
+    """Ours with the plain model's weights."""
+    with torch.no_grad():
+        like.target.weight.copy_(plain.embedding.weight)  # tied: source and output too
+        like.output.bias.copy_(plain.output.bias)
+    like.encoder = EncoderStack.from_torch(plain.encoder)
+    like.decoder = DecoderStack.from_torch(plain.decoder)
+    return like
+
+
+def _sinusoids(length: int, dim: int) -> Tensor:
+    """sin and cos of position / 10000^(2i / dim), in turns. Vaswani et al. 2017, section 3.5."""
+    rate = 10_000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).float()

@@ -1,0 +1,117 @@
+"""`regard bench training`: Transformer-tiny on Multi30k, in target tokens per second.
+
+python -m benchmarks.training --quick
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from benchmarks.joeynmt import tokens_per_second
+from benchmarks.plain_transformer import PlainTransformer, same_model
+from regard.data import Batch
+from regard.models import PRESETS, Transformer
+from regard.tasks import Translate, find_recipe
+from regard.training import read_config
+from regard.training.optimizer import AdamW
+
+TOKENS = 4096  # of a batch, both sides and padding counted
+Step = Callable[[Batch], None]
+
+
+def main(*, quick: bool, json_file: Path | None, joeynmt: Path | None) -> None:
+    """Train by turns on the same batches, and print who was how fast."""
+    task = _task()
+    plain, ours = _models(task)
+    steps: dict[str, Step] = {"regard": _ours(task, ours), "plain PyTorch": _plain(plain)}
+    count, rounds = (6, 2) if quick else (12, 5)
+    order = [task.batch(0, step) for step in range(count)]
+    words = sum(int((batch.target_lengths - 1).sum()) for batch in order)
+    best = dict.fromkeys(steps, math.inf)
+    for step in steps.values():
+        step(order[0])  # what is made at the first step is not counted
+    for _ in range(rounds):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            for batch in order:
+                step(batch)
+            best[name] = min(best[name], time.perf_counter() - start)
+    speeds = {name: words / seconds for name, seconds in best.items()}
+    if joeynmt is not None:
+        speeds["JoeyNMT 2.3"] = tokens_per_second(
+            joeynmt, task, PRESETS["transformer"]["tiny"], tokens=TOKENS, steps=2 * count
+        )
+    _report(speeds, words / count, json_file)
+
+
+def _task() -> Translate:
+    """The recipe, read from REGARD_DATA; `FileNotFoundError` says how to get it."""
+    recipe = find_recipe("multi30k")
+    recipe["data"] |= {"tokens": TOKENS, "valid_count": 10}
+    return Translate.from_config(read_config(recipe))
+
+
+def _models(task: Translate) -> tuple[PlainTransformer, Transformer]:
+    """Both models with the same weights, and proof that they give the same loss."""
+    torch.manual_seed(1)
+    plain = PlainTransformer(len(task.target_tokenizer), **PRESETS["transformer"]["tiny"])
+    like = task.build()
+    assert isinstance(like, Transformer)
+    ours = same_model(plain, like)
+    batch = task.batch(0, 0)
+    with torch.no_grad():
+        losses = float(plain.eval().loss(batch)), float(task.loss(ours.eval(), batch).total)
+    if not math.isclose(*losses, rel_tol=1e-4):
+        raise SystemExit(f"the models differ: their losses are {losses}")
+    return plain.train(), ours.train()
+
+
+def _ours(task: Translate, model: Transformer) -> Step:
+    options = read_config(find_recipe("multi30k")).training
+    optimizer = AdamW(model, options)
+
+    def step(batch: Batch) -> None:
+        loss = task.loss(model, batch)
+        loss.total.backward()
+        optimizer.step(1e-3, loss.count)
+
+    return step
+
+
+def _plain(model: PlainTransformer) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
+    def step(batch: Batch) -> None:
+        optimizer.zero_grad()
+        (model.loss(batch) / (batch.target_lengths - 1).sum()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+def _report(speeds: dict[str, float], words: float, json_file: Path | None) -> None:
+    ours = speeds["regard"]
+    print("Transformer-tiny (4 + 4 layers, width 128), Multi30k en→de, joint BPE of 8,000,")
+    print(f"batches of {words:,.0f} target tokens, {torch.get_num_threads()} threads\n")
+    print("| | target tokens a second | regard is faster by |\n|---|---|---|")
+    for name, speed in speeds.items():
+        ratio = "" if name == "regard" else f"{ours / speed:.2f}×"
+        print(f"| {name} | {speed:,.0f} | {ratio} |")
+    if json_file is not None:
+        rows = [{"who": name, "tokens_per_second": speed} for name, speed in speeds.items()]
+        json_file.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--joeynmt", type=Path)
+    arguments = parser.parse_args()
+    main(quick=arguments.quick, json_file=arguments.json, joeynmt=arguments.joeynmt)
