@@ -108,7 +108,7 @@ def test_diagnostics_tell_heads_apart() -> None:
     own, previous, even, sink = data_of(html)["traces"][0]["calls"][0]["diagnostics"]
     assert own["entropy"] == 0
     assert own["diagonal"] == 1
-    assert previous["previous"] == 0.8
+    assert previous["previous"] == 1
     assert even["entropy"] == pytest.approx(np.log(5), abs=1e-3)
     assert sink["sink"] == 1
     assert own["diagonal"] > previous["diagonal"] > even["diagonal"]

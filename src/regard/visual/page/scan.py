@@ -25,7 +25,7 @@ class Scan:
     thumbs: np.ndarray  # (heads, height, width), the same, smaller
     entropy: np.ndarray  # (heads,) in nats, mean over the rows
     sink: np.ndarray  # (heads,) weight on the first key
-    diagonal: np.ndarray  # (heads,) 1 − 2 · mean distance from the diagonal, as a share of N
+    diagonal: np.ndarray  # (heads,) 1 on the diagonal, 0 as far from it as uniform attention
     previous: np.ndarray  # (heads,) weight on the key before the query's own place
     next: np.ndarray  # (heads,) weight on the key after it
 
@@ -48,8 +48,7 @@ def scan(call: Call, *, top: int, pool: int, thumb: int) -> Scan:
     k = min(top, width)
     keys = np.zeros((heads, length, k), np.uint32)
     largest = np.zeros((heads, length, k), np.float32)
-    sums = np.zeros((5, heads))
-    seen = np.zeros(heads)
+    tally = _Tally(heads, length, width)
     dense = []
     for start, block in _blocks(call.map):
         _check(call, block, start)
@@ -64,10 +63,8 @@ def scan(call: Call, *, top: int, pool: int, thumb: int) -> Scan:
         for band in np.unique(rows * height // length):
             inside = tiles[:, rows * height // length == band].max(1)
             pooled[:, band] = np.maximum(pooled[:, band], inside)
-        sums += _diagnostics(block, torch.from_numpy(rows), length)
-        seen += (weights.sum(-1) > 0).sum(-1)
-    means = sums / np.maximum(seen, 1)
-    return Scan(dense, keys, largest, pooled, _smaller(pooled, thumb), *means)
+        tally.add(block, torch.from_numpy(rows))
+    return Scan(dense, keys, largest, pooled, _smaller(pooled, thumb), *tally.means())
 
 
 def _blocks(map: AttentionMap) -> Iterator[tuple[int, Tensor]]:
@@ -107,21 +104,38 @@ def _tolerance(call: Call) -> float:
     return TOLERANCE.get(getattr(torch, name, torch.float32) if name else torch.float32, 1e-3)
 
 
-def _diagnostics(weights: Tensor, rows: Tensor, length: int) -> np.ndarray:
-    """Sums over the rows, (5, heads): entropy, sink, diagonal, previous, next."""
-    width = weights.shape[-1]
-    entropy = torch.special.entr(weights.clamp(min=0)).sum((-2, -1))
-    place = (rows + 0.5) / length * width - 0.5  # where the diagonal crosses each row
-    distance = (torch.arange(width) - place[:, None]).abs() / width  # (rows, N)
-    diagonal = weights.sum((-2, -1)) - 2 * torch.einsum("hrn,rn->h", weights, distance)
+class _Tally:
+    """The diagnostics of `regard.analysis`, summed up as the rows go by; (heads,) each."""
 
-    def beside(step: int) -> Tensor:
-        keys = rows + step
-        inside = (keys >= 0) & (keys < width)
-        return weights[:, inside.nonzero()[:, 0], keys[inside]].sum(-1)
+    def __init__(self, heads: int, length: int, width: int) -> None:
+        self.length, self.width = length, width
+        self.seen = torch.zeros(heads)  # rows that attend to anything
+        self.entropy, self.sink, self.away, self.chance = torch.zeros(4, heads)
+        self.beside = {-1: torch.zeros(2, heads), 1: torch.zeros(2, heads)}  # weight, rows
 
-    sink = weights[:, :, 0].sum(-1)
-    return torch.stack([entropy, sink, diagonal, beside(-1), beside(1)]).numpy()
+    def add(self, weights: Tensor, rows: Tensor) -> None:
+        """Count rows (heads, rows, N), which stand at these places of the map."""
+        real = weights.sum(-1) > 0  # (heads, rows)
+        self.seen += real.sum(-1)
+        self.entropy += torch.special.entr(weights.clamp(min=0)).sum((-2, -1))
+        self.sink += weights[:, :, 0].sum(-1)
+        columns = (torch.arange(self.width) + 0.5) / self.width
+        distance = ((rows[:, None] + 0.5) / self.length - columns).abs()  # (rows, N)
+        self.away += torch.einsum("hrn,rn->h", weights, distance)
+        self.chance += real.float() @ distance.mean(-1)
+        for step, (weight, count) in self.beside.items():
+            keys = rows + step
+            some = ((keys >= 0) & (keys < self.width)).nonzero()[:, 0]
+            weight += weights[:, some, keys[some]].sum(-1)
+            count += real[:, some].sum(-1)
+
+    def means(self) -> list[np.ndarray]:
+        """Entropy, sink, diagonal, previous, next."""
+        seen = self.seen.clamp(min=1)
+        diagonal = torch.where(self.chance > 0, 1 - self.away / self.chance.clamp(min=1e-12), 1.0)
+        beside = [weight / count.clamp(min=1) for weight, count in self.beside.values()]
+        found = [self.entropy / seen, self.sink / seen, diagonal, *beside]
+        return [each.numpy() for each in found]
 
 
 def _starts(size: int, tiles: int) -> np.ndarray:
