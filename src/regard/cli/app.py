@@ -19,6 +19,7 @@ from regard.cli.gallery import gallery
 from regard.cli.generate import generate
 from regard.cli.pair import pair
 from regard.cli.recommend import recommend
+from regard.cli.see import see
 from regard.cli.train import train
 from regard.cli.translate import translate
 
@@ -60,6 +61,7 @@ app.command()(gallery)
 app.command()(generate)
 app.command()(pair)
 app.command()(recommend)
+app.command()(see)
 app.command()(train)
 app.command()(translate)
 app.add_typer(bench, name="bench")

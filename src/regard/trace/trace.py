@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -151,6 +152,35 @@ class Trace:
         from regard.trace.file import save_trace
 
         save_trace(self, path, inputs=inputs)
+
+    def show(self, *, width: int | None = None) -> None:
+        """Print the maps to the terminal, see `regard.visual.show`."""
+        from regard.visual.show import show
+
+        print(show(self, width=width))
+
+    def figure(self, path: str | PathLike[str]) -> Path:
+        """Draw the map, or a grid of all maps, as .png or .svg; gives the path."""
+        from regard.visual.figure import draw
+
+        return draw(self, Path(path))
+
+    def page(self, path: str | PathLike[str], *, language: str = "en") -> Path:
+        """Write one HTML file with linked views that opens without a network; gives the path."""
+        from regard.visual.page import write
+
+        return write(self, Path(path), language=language)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, for notebooks."""
+        from html import escape
+
+        from regard.visual.page import document, iframe
+
+        try:
+            return iframe(document(self))
+        except ValueError as error:  # a batch, or nothing yet: say so, and what there is
+            return f"<pre>{escape(str(self))}\n{escape(str(error))}</pre>"
 
     def check(self, call: Call) -> None:
         """Raise unless the labels of one example are as many as the map has rows and columns."""

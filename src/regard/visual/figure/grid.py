@@ -36,7 +36,7 @@ def grid(trace: Trace, path: str | Path, *, colors: Colors = "viridis") -> Path:
     drawn = figure(CELL * across + 1.5, CELL * len(calls) + 0.4)
     axes = drawn.subplots(len(calls), across, squeeze=False)
     for row, (call, name) in enumerate(zip(calls, names, strict=True)):
-        pooled = call.map.pooled(RESOLUTION).detach().float().cpu()  # (heads, ≤ 64, ≤ 64)
+        pooled = call.map.pooled(RESOLUTION).detach().float().cpu().numpy()  # (heads, ≤ 64, ≤ 64)
         numbers = call.provenance.get("heads", range(call.heads))
         for column in range(across):
             place = axes[row, column]

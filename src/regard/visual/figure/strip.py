@@ -81,7 +81,12 @@ def strip(
             capstyle="round",
         )
         axes.add_patch(line)
-    text: dict[str, Any] = {"fontfamily": written.families, "fontsize": 11, "ha": "center", "parse_math": False}
+    text: dict[str, Any] = {
+        "fontfamily": written.families,
+        "fontsize": 11,
+        "ha": "center",
+        "parse_math": False,
+    }
     for label, place in zip(above, top, strict=True):
         axes.text(place, HEIGHT + 0.06, label, va="bottom", color=QUERY, **text)
     for label, place in zip(below, bottom, strict=True):

@@ -46,7 +46,8 @@ export class Graph extends Panel {
       for (let i = columns - 1; i >= 0; i--) if (kept("key", i)) nodes.push({ query: null, key: i, text: keys[i] });
     }
     this.note.textContent = this.isPart ? this.view.say("graphPart", { shown: nodes.length, all: total }) : "";
-    const count = Math.max(nodes.length, 1), radius = SIZE / 2 - 92;
+    const count = Math.max(nodes.length, 1), longest = Math.max(...nodes.map(({ text }) => [...short(shown(text))].length), 1);
+    const radius = SIZE / 2 - Math.min(100, 24 + 8 * longest);
     nodes.forEach((node, i) => {
       // queries down the right side, keys down the left; words of one text all around
       node.angle = ((i + 0.5) / count) * 2 * Math.PI - Math.PI / 2;

@@ -63,8 +63,10 @@ export class Heatmap extends Panel {
     };
     const width = Math.max(this.clientWidth, 240);
     this.left = widest(queries, Math.min(130, width / 3));
-    this.top = widest(keys, 120);
     const room = width - this.left - 2;
+    const high = widest(keys, 120);
+    this.flat = high - 4 <= room / columns; // key labels fit above their columns as they are
+    this.top = this.flat ? 22 : high;
     const most = Math.max(Math.min(window.innerHeight * 0.75, 640) - this.top, 160);
     this.smallest = Math.min(room / columns, most / rows, LARGEST_CELL);
     this.largest = LARGEST_CELL;
@@ -137,14 +139,15 @@ export class Heatmap extends Panel {
       if (place < this.top || place > this.top + this.plotHeight) continue;
       context.fillText(cut(context, shown(queries[query]), this.left - 8), this.left - 6, place);
     }
-    context.textAlign = "left";
+    context.textAlign = this.flat ? "center" : "left";
     for (let key = Math.ceil(left / every) * every; key < right; key += every) {
       const place = this.left + (key + 0.5 - x) * cell;
       if (place < this.left || place > this.left + this.plotWidth) continue;
       context.save();
       context.translate(place, this.top - 6);
-      context.rotate(-Math.PI / 2);
-      context.fillText(cut(context, shown(keys[key]), this.top - 8), 0, 0);
+      if (!this.flat) context.rotate(-Math.PI / 2);
+      const label = this.flat ? shown(keys[key]) : cut(context, shown(keys[key]), this.top - 8);
+      context.fillText(label, 0, this.flat ? -5 : 0);
       context.restore();
     }
   }

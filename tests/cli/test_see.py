@@ -1,0 +1,81 @@
+"""`regard see`: terminal, figure and page of a run and of a stored trace; clear refusals."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.cli import main
+from regard.data import train_tokenizer
+from regard.tasks.translator import SOURCE, TARGET, build_model
+from regard.trace import Trace
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of an untrained model, which attends all the same."""
+    from safetensors.torch import save_file
+
+    folder = tmp_path / "run"
+    folder.mkdir()
+    letters = train_tokenizer("characters", ["abcdefg"])
+    for name in (SOURCE, TARGET):
+        letters.save(folder / name)
+    torch.manual_seed(0)
+    model = build_model({"kind": "luong", "preset": "tiny"}, letters, letters)
+    save_file(dict(model.state_dict()), folder / "model.safetensors")
+    (folder / "config.toml").write_text(
+        'task = "translate"\n[model]\nkind = "luong"\npreset = "tiny"\n'
+    )
+    return folder
+
+
+def test_a_run_is_seen_in_the_terminal(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["see", str(run), "cabbage", "--beam", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "decoder.attention" in out
+    assert "c  a  b  b  a  g  e" in out
+
+
+def test_figures_and_a_page_are_written(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / "new" / name for name in ("a.png", "a.svg", "a.html")]
+    options = [part for file in files for part in (f"--{file.suffix[1:]}", str(file))]
+    assert main(["see", str(run), "bead", *options, "--lang", "ko"]) == 0
+    assert capsys.readouterr().out.split() == [str(file) for file in files]
+    assert '"language":"ko"' in files[2].read_text(encoding="utf-8")
+
+
+def test_a_stored_trace_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.attn"
+    Trace.of_maps({"cross": torch.eye(2)}, queries=["le", "chat"], keys=["the", "cat"]).save(file)
+    assert main(["see", str(file)]) == 0
+    assert "chat" in capsys.readouterr().out
+    assert main(["see", str(file), "--html", str(tmp_path / "a.html")]) == 0
+    assert main(["see", str(file), "text"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "complaint"),
+    [
+        ([], 2, "say what to read"),
+        ([""], 1, "empty text"),
+        (["a", "--png", "a.jpg"], 2, "--png writes a .png file"),
+        (["a", "--checkpoints"], 2, "--checkpoints needs --html"),
+        (["a", "--html", "a.html", "--lang", "fr"], 1, "en or ko, got 'fr'"),
+        (["a", "--html", "a.html", "--checkpoints"], 1, "no checkpoints in"),
+    ],
+)
+def test_bad_usage_is_one_sentence(
+    run: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    status: int,
+    complaint: str,
+) -> None:
+    monkeypatch.chdir(run)
+    assert main(["see", str(run), *arguments]) == status
+    assert complaint in capsys.readouterr().err
+    assert not (run / "a.html").exists()
