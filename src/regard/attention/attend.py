@@ -128,7 +128,7 @@ def attend(
         output = fused.direct(query, key, value)
         if output is not None:
             if told:
-                request = _request(query, key, value, score, mask, bias, normalize, dropout)
+                request = _plain_request(query, key, value)
                 watch.attended(told, request, output, "fused", map_of)
             return output
     request = _request(query, key, value, score, mask, bias, normalize, dropout)
@@ -209,6 +209,12 @@ def _request(
         normalize=find_normalizer(normalize),
         dropout=dropout,
     )
+
+
+def _plain_request(query: Tensor, key: Tensor, value: Tensor) -> Request:
+    """The request of a plain call, whose tensors were found to fit already."""
+    how = (find_score("scaled_dot"), None, None, find_normalizer("softmax"), 0.0, None)
+    return Request(query, key, value, *how, query.shape[:-2])
 
 
 def map_of(request: Request) -> AttentionMap:

@@ -77,7 +77,8 @@ class Recorder:
 
     def attended(self, report: Report) -> None:
         """Keep a call, unless it is repeated for a gradient or belongs to a transform."""
-        if torch._C._current_graph_task_id() == -1 and not transformed():
+        again = torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1
+        if not again and not transformed():
             self.records.append(hear(report, running(depth=2), self.freeze))
 
 
