@@ -64,9 +64,10 @@ def test_a_truncated_file_is_named_and_the_way_back_too(tmp_path, largest, name)
 def test_pruning_keeps_the_latest_and_the_wanted(tmp_path):
     for step in (2, 3, 5, 7, 11, 101):
         (tmp_path / "checkpoints" / f"step-{step}").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "step-3 of yesterday").mkdir()
     prune(tmp_path, 2, also=[3])
     assert list(checkpoints(tmp_path)) == [3, 11, 101]
-    assert len(list((tmp_path / "checkpoints").iterdir())) == 3
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 4
 
 
 def fail(part):

@@ -32,9 +32,9 @@ def test_the_bar_shows_speed_loss_metric_and_time_left(tmp_path, largest, config
     assert "step 10 of 10" in shown
 
 
-def test_without_a_last_step_the_end_is_unknown(tmp_path, largest, configure):
+def test_a_run_that_time_ends_has_no_last_step(tmp_path, largest, configure):
     stream = io.StringIO()
-    bar = Bar(Console(file=stream, force_terminal=True, width=120))
+    bar = Bar(Console(file=stream, force_terminal=True, width=120, highlight=False))
     config = configure(minutes=1e-6)
     train(largest(), config, tmp_path / "run", progress=bar)
-    assert "step 1 · epoch 1" in stream.getvalue()
+    assert "step 1 · epoch 1 · valid" in stream.getvalue()

@@ -151,9 +151,7 @@ def _dry_run(task: "Task", config: "Config") -> None:
     print(summary(model), "\n")
     print(task.describe(), "\n")
     found = estimate(task, config, model)
-    steps = f"{found.steps:,} steps" if found.steps is not None else "an open number of steps"
-    whole = f"about {duration(found.seconds)}" if found.seconds is not None else "unknown, for"
     print(
-        f"time: {whole} for {steps} of {found.step_seconds:.3f} s "
-        f"({found.per_second:,.0f} {task.unit}/s), evaluation not counted"
+        f"time: about {duration(found.seconds)}, {found.steps:,} steps of "
+        f"{found.step_seconds:.3f} s ({found.per_second:,.0f} {task.unit}/s), evaluation not counted"
     )

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from regard.training.progress import ending, judgement, pace, position, record
+from regard.training.progress import duration, judgement, pace, position, record
 from regard.training.state import Evaluation, State
 
 
@@ -29,11 +29,11 @@ class Bar:
         self.task = self.progress.add_task(position(state, last), total=1.0, pace="")
         self.progress.start()
 
-    def step(self, state: State, loss: float, speed: float, left: float | None) -> None:
+    def step(self, state: State, loss: float, speed: float, left: float) -> None:
         assert self.task is not None
-        share = None if left is None else state.seconds / max(state.seconds + left, 1e-9)
+        share = state.seconds / max(state.seconds + left, 1e-9)
         best = record(state, self.metric)
-        text = f"{pace(loss, speed, self.unit)}{best} · {ending(left)}"
+        text = f"{pace(loss, speed, self.unit)}{best} · {duration(left)} left"
         where = position(state, self.last)
         self.progress.update(self.task, completed=share, description=where, pace=text)
 

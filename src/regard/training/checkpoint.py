@@ -23,8 +23,8 @@ FORMAT = 1  # of a checkpoint; a later one is refused
 
 def checkpoints(run: Path) -> dict[int, Path]:
     """The checkpoints of a run by step, upwards."""
-    found = (run / "checkpoints").glob("step-*")
-    return dict(sorted((int(path.name.removeprefix("step-")), path) for path in found))
+    found = [(path.name.removeprefix("step-"), path) for path in run.glob("checkpoints/step-*")]
+    return dict(sorted((int(number), path) for number, path in found if number.isdecimal()))
 
 
 def save_checkpoint(run: Path, state: State, model: nn.Module, optimizer: AdamW) -> Path:

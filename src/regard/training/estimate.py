@@ -19,8 +19,8 @@ class Estimate(NamedTuple):
 
     step_seconds: float
     per_second: float  # of the task's unit
-    steps: int | None  # of the whole run; None if only time or patience ends it
-    seconds: float | None  # of the whole run; None if only patience ends it
+    steps: int  # of the whole run, if patience does not end it
+    seconds: float  # of the whole run
 
 
 def estimate(task: Task, config: Config, model: nn.Module, *, batches: int = 8) -> Estimate:
@@ -50,6 +50,6 @@ def estimate(task: Task, config: Config, model: nn.Module, *, batches: int = 8) 
     spent = sum(times[1:])  # the first one warms up
     each = spent / len(times[1:]) * options.accumulate
     last = last_step(task, options)
-    ends = [each * last] if last is not None else []
-    ends += [options.minutes * 60] if options.minutes is not None else []
-    return Estimate(each, count / spent, last, min(ends, default=None))
+    ends = [] if last is None else [each * last]
+    ends += [] if options.minutes is None else [options.minutes * 60]
+    return Estimate(each, count / spent, round(min(ends) / each), min(ends))

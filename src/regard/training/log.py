@@ -77,15 +77,15 @@ class Log:
         self.state.seconds = self.seconds_before + now - self.began
         return now
 
-    def _left(self, now: float) -> float | None:
-        """Seconds to the end at the pace of this part; None if only patience ends the run."""
+    def _left(self, now: float) -> float:
+        """Seconds to the end at the pace of this part, if patience does not end the run."""
         ends = []
         if self.last is not None:
             pace = (now - self.began) / (self.state.step - self.first_step)
             ends.append(pace * (self.last - self.state.step))
         if self.options.minutes is not None:
             ends.append(self.options.minutes * 60 - self.state.seconds)
-        return max(0.0, min(ends)) if ends else None
+        return max(0.0, min(ends))
 
     def __enter__(self) -> Self:
         self.show.start(self.state, self.last, self.task.unit, self.task.metric)

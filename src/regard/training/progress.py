@@ -20,13 +20,13 @@ class Progress(Protocol):
             metric: which of the figures chooses the best model
         """
 
-    def step(self, state: State, loss: float, speed: float, left: float | None) -> None:
+    def step(self, state: State, loss: float, speed: float, left: float) -> None:
         """A step was made.
 
         Args:
             loss: its mean
             speed: how many of the unit in a second
-            left: seconds to the end of the run, if that is known
+            left: seconds to the end of the run, if patience does not end it
         """
 
     def evaluated(self, state: State, found: Evaluation) -> None:
@@ -41,7 +41,7 @@ class Silent:
 
     def start(self, state: State, last: int | None, unit: str, metric: str) -> None: ...
 
-    def step(self, state: State, loss: float, speed: float, left: float | None) -> None: ...
+    def step(self, state: State, loss: float, speed: float, left: float) -> None: ...
 
     def evaluated(self, state: State, found: Evaluation) -> None: ...
 
@@ -63,12 +63,12 @@ class Lines:
         if state.step:
             self._print(f"going on after {position(state, last)}")
 
-    def step(self, state: State, loss: float, speed: float, left: float | None) -> None:
+    def step(self, state: State, loss: float, speed: float, left: float) -> None:
         if time.monotonic() >= self.next:
             self.next = time.monotonic() + PAUSE
             self._print(
                 f"{position(state, self.last)} · {pace(loss, speed, self.unit)}"
-                f"{record(state, self.metric)} · {ending(left)}"
+                f"{record(state, self.metric)} · {duration(left)} left"
             )
 
     def evaluated(self, state: State, found: Evaluation) -> None:
@@ -105,11 +105,6 @@ def judgement(state: State, found: Evaluation) -> str:
     """What an evaluation found."""
     figures = ", ".join(f"{name} {value:.4f}" for name, value in found.figures.items())
     return f"valid {figures}{' (best so far)' if state.best() is found else ''}"
-
-
-def ending(left: float | None) -> str:
-    """How long it will take."""
-    return "end unknown" if left is None else f"{duration(left)} left"
 
 
 def duration(seconds: float) -> str:
