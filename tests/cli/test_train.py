@@ -75,7 +75,7 @@ def test_a_dry_run_says_everything_and_leaves_nothing(here, capsys):
     assert shown.err == ""
     for part in ("lr = 0.25", "[versions]", "decoder.attention", "training pairs", "tokens/s"):
         assert part in shown.out
-    assert re.search(r"time: about \d+ s, 4 steps of \d\.\d{3} s", shown.out)
+    assert re.search(r"time: about \d+ s without evaluation, 4 steps of \d\.\d{3} s", shown.out)
     assert sorted(here.rglob("*")) == before
 
 

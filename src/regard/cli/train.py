@@ -152,6 +152,6 @@ def _dry_run(task: "Task", config: "Config") -> None:
     print(task.describe(), "\n")
     found = estimate(task, config, model)
     print(
-        f"time: about {duration(found.seconds)}, {found.steps:,} steps of "
-        f"{found.step_seconds:.3f} s ({found.per_second:,.0f} {task.unit}/s), evaluation not counted"
+        f"time: about {duration(found.seconds)} without evaluation, {found.steps:,} steps of "
+        f"{found.step_seconds:.3f} s ({found.per_second:,.0f} {task.unit}/s)"
     )
