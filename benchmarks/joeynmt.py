@@ -124,7 +124,7 @@ training:
     updates: {steps}
     shuffle: True
     logging_freq: {max(1, steps // 4)}
-    validation_freq: 1000000
+    validation_freq: {1000 * max(1, steps // 4)}
 model:
     initializer: "xavier_uniform"
     embed_initializer: "xavier_uniform"
