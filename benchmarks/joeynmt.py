@@ -31,11 +31,7 @@ def tokens_per_second(
         environment: the folder of its virtual environment, made if it is not there
         sizes: layers, dim, heads, hidden and dropout of the model
     """
-    python = environment / "bin" / "python"
-    if not python.is_file():
-        print(f"installing {' '.join(PACKAGES)} into {environment}", file=sys.stderr)
-        venv.create(environment, with_pip=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+    python = python_of(environment)
     with tempfile.TemporaryDirectory() as folder:
         _write_data(Path(folder), task)
         config = Path(folder) / "config.yaml"
@@ -53,6 +49,16 @@ def tokens_per_second(
     if not speeds:
         raise SystemExit(f"JoeyNMT did not train: {(done.stdout + done.stderr)[-2000:]}")
     return float(max(speeds))
+
+
+def python_of(environment: Path) -> Path:
+    """The Python of a virtual environment with JoeyNMT, made if it is not there."""
+    python = environment / "bin" / "python"
+    if not python.is_file():
+        print(f"installing {' '.join(PACKAGES)} into {environment}", file=sys.stderr)
+        venv.create(environment, with_pip=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+    return python
 
 
 def _write_data(folder: Path, task: Translate) -> None:

@@ -73,6 +73,34 @@ def training(
     _benchmarks("training").main(quick=quick, json_file=json, joeynmt=joeynmt)
 
 
+@bench.command()
+def decoding(
+    quick: Annotated[bool, typer.Option("--quick", help="Few sentences, one round.")] = False,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write the rows to this file.", dir_okay=False)
+    ] = None,
+    joeynmt: Annotated[
+        Path | None,
+        typer.Option(
+            "--joeynmt",
+            help="Also run JoeyNMT 2.3 in this virtual environment, which is made if need be.",
+            file_okay=False,
+        ),
+    ] = None,
+    beam: Annotated[int, typer.Option(min=2, help="Size of the beams.")] = 5,
+    sentences: Annotated[int, typer.Option(min=1, help="In a batch.")] = 64,
+) -> None:
+    """Greedy and beam search against a plain loop, CTranslate2 and JoeyNMT on equal weights.
+
+    1,000 sentences of Multi30k, from the folder that REGARD_DATA names.
+    """
+    if json is not None and not json.absolute().parent.is_dir():
+        raise ValueError(f"there is no folder {json.absolute().parent} to write {json.name} to")
+    _benchmarks("decoding").main(
+        quick=quick, json_file=json, joeynmt=joeynmt, beam=beam, sentences=sentences
+    )
+
+
 def _benchmarks(name: str) -> ModuleType:
     """A module of the benchmarks folder, which is in the source tree, not in the package."""
     root = Path(regard.__file__).parents[2]

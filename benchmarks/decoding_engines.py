@@ -1,0 +1,115 @@
+"""Those who decode the same job: regard, a plain loop, CTranslate2, and JoeyNMT elsewhere.
+
+Each runs in a process of its own, since two OpenMP runtimes in one process disturb each other. A
+job is a folder with `job.json` and the weights as `weights.npz`, which any torch can read.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.batch import BOS
+from regard.decoding import Limits, batched, beam, greedy
+from regard.decoding.batched import by_length, padded
+from regard.models import Transformer, build
+
+Answers = list[list[int]]
+Engine = Callable[[], Answers]
+
+
+def model_of(folder: Path, job: dict[str, Any]) -> Transformer:
+    """The job's Transformer with its weights."""
+    model = build("transformer", job["preset"], **job["model"])
+    weights = np.load(folder / "weights.npz")
+    model.load_state_dict({name: torch.from_numpy(weights[name]) for name in weights.files})
+    assert isinstance(model, Transformer)
+    return model.eval()
+
+
+def ours(model: Transformer, job: dict[str, Any], *, size: int, maps: bool = False) -> Answers:
+    """regard: greedy for a beam of 1."""
+    limits = Limits(ratio=0.0, extra=job["length"])
+    search = greedy if size == 1 else partial(beam, size=size, penalty=0.0)
+    options = {"sentences": job["sentences"], "limits": limits, "return_map": maps}
+    found: Any = batched(search, model, job["ids"], **options)
+    return [list((one if size == 1 else one[0]).tokens) for one in found]
+
+
+@torch.inference_mode()
+def plain_loop(model: Transformer, job: dict[str, Any]) -> Answers:
+    """Greedy search as one writes it first: the whole target again for each token."""
+    found: Answers = [[] for _ in job["ids"]]
+    for index, source, lengths in _batches(job):
+        memory = model.encode(source, lengths)
+        target = torch.full((len(index), 1), BOS)
+        for _ in range(job["length"]):
+            logits = model.output(model.decode(memory, target)[:, -1])
+            logits[:, :4] = -torch.inf
+            target = torch.cat((target, logits.argmax(-1, keepdim=True)), 1)
+        for i, tokens in zip(index, target[:, 1:].tolist(), strict=True):
+            found[i] = tokens
+    return found
+
+
+def ctranslate2(folder: Path, job: dict[str, Any], *, size: int) -> Engine:
+    """CTranslate2 in float32 with the same weights and threads."""
+    from ctranslate2 import Translator
+
+    from benchmarks.to_ctranslate2 import converted, token_of
+
+    path = converted(model_of(folder, job), folder / "ctranslate2")
+    threads = {"inter_threads": 1, "intra_threads": torch.get_num_threads()}
+    translator = Translator(str(path), compute_type="float32", **threads)
+    sources = [[token_of(number) for number in ids] for ids in job["ids"]]
+    numbers = {token_of(number): number for number in range(job["model"]["target_vocabulary"])}
+    options = {"max_batch_size": job["sentences"], "max_decoding_length": job["length"]}
+
+    def run() -> Answers:
+        found = translator.translate_batch(sources, beam_size=size, length_penalty=0, **options)
+        return [[numbers[token] for token in one.hypotheses[0]] for one in found]
+
+    return run
+
+
+def _batches(job: dict[str, Any]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    lengths = [len(ids) for ids in job["ids"]]
+    for index in by_length(lengths, job["sentences"], 1 << 30):
+        source, counts = padded([job["ids"][i] for i in index])
+        yield index, source, counts
+
+
+def engine(name: str, folder: Path) -> Engine:
+    """An engine by name, ready to run."""
+    job = json.loads((folder / "job.json").read_text())
+    torch.set_num_threads(job["threads"])
+    if name.startswith("ctranslate2"):
+        return ctranslate2(folder, job, size=1 if "greedy" in name else job["beam"])
+    model = model_of(folder, job)
+    return {
+        "regard greedy": partial(ours, model, job, size=1),
+        "regard beam": partial(ours, model, job, size=job["beam"]),
+        "regard beam maps": partial(ours, model, job, size=job["beam"], maps=True),
+        "plain loop greedy": partial(plain_loop, model, job),
+    }[name]
+
+
+def timed(run: Engine, rounds: int) -> dict[str, Any]:
+    """The best of some rounds in seconds, after one to warm up, and what was found."""
+    found, best = run(), float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return {"seconds": best, "found": found}
+
+
+if __name__ == "__main__":
+    print(json.dumps(timed(engine(sys.argv[1], Path(sys.argv[2])), int(sys.argv[3]))))
