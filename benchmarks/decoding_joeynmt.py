@@ -119,9 +119,10 @@ if __name__ == "__main__":
     job = json.loads((folder / "job.json").read_text())
     torch.set_num_threads(job["threads"])
     model = built(job, np.load(folder / "weights.npz"))
-    answers, best = run(model, job), float("inf")
+    run(model, {**job, "ids": job["ids"][: job["sentences"]]})  # to warm up
+    best = float("inf")
     for _ in range(rounds):
         begin = time.perf_counter()
-        run(model, job)
+        answers = run(model, job)
         best = min(best, time.perf_counter() - begin)
     print(json.dumps({"seconds": best, "found": answers}))
