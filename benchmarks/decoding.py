@@ -136,7 +136,8 @@ def _run(who: str, folder: Path, rounds: int, joeynmt: Path | None) -> dict[str,
     if who == "joeynmt":
         script = str(ROOT / "benchmarks" / "decoding_joeynmt.py")
         assert joeynmt is not None
-        command = [str(python_of(joeynmt)), script, str(folder), str(min(rounds, 1))]
+        # -I: neither this folder, which has a joeynmt.py of its own, nor PYTHONPATH
+        command = [str(python_of(joeynmt)), "-I", script, str(folder), str(min(rounds, 1))]
     else:
         module = "benchmarks.decoding_engines"
         command = [sys.executable, "-m", module, who, str(folder), str(rounds)]
