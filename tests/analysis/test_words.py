@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.analysis import merge_words, word_groups, word_labels
+from regard.analysis import by_words, merge_words, word_groups, word_labels
+from regard.trace import Call, Trace
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,24 @@ def test_rows_keep_their_sum(queries, keys):
 def test_words_that_do_not_fit_are_an_error():
     with pytest.raises(ValueError, match="3 queries and 5 keys, got 2 and 5"):
         merge_words(torch.zeros(3, 5), [0, 1], [0] * 5)
+
+
+def test_a_trace_is_merged_to_words_on_both_sides():
+    W = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(1)).softmax(-1)
+    source, target = ["▁a", "▁b", "c", "d", "▁e"], ["▁x", "y", "▁z"]
+    words = by_words(Trace.of_maps({"cross": W}, queries=target, keys=source, text="a"))
+    assert words.tokens == {"target": ["xy", "z"], "source": ["a", "bcd", "e"]}
+    assert words.about == {"text": "a", "words": True}
+    expected = merge_words(W, [0, 0, 1], [0, 1, 1, 1, 2])
+    assert torch.equal(words["cross"].map.dense(), expected)
+    bare = by_words(Trace([Call("cross", W)], {"source": source}))
+    assert bare["cross"].shape == (2, 3, 3)
+
+
+def test_a_batch_and_some_rows_are_not_merged():
+    W = torch.full((2, 3, 3), 1 / 3)
+    with pytest.raises(ValueError, match="one example"):
+        by_words(Trace([Call("self", W[None])]))
+    some = Trace.of_maps({"self": W}, queries=list("abc")).select(rows=slice(0, 2))
+    with pytest.raises(ValueError, match="no whole words"):
+        by_words(some)

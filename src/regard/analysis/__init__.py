@@ -10,6 +10,7 @@ from regard.analysis.ablation import (
 )
 from regard.analysis.alignment import AlignmentScore, alignment_error, links
 from regard.analysis.alignment_heads import AlignmentHead, best_shift, rank_heads, shifted
+from regard.analysis.by_words import by_words
 from regard.analysis.diagnostics import HeadDiagnostics, diagnose
 from regard.analysis.diagonal import diagonality, next_share, offset_share, previous_share
 from regard.analysis.entropy import entropy
@@ -38,6 +39,7 @@ __all__ = [
     "ablate",
     "alignment_error",
     "best_shift",
+    "by_words",
     "cross_attention",
     "diagnose",
     "diagonality",

@@ -1,0 +1,113 @@
+"""Watchers are told of calls in their own thread, in order, until they leave."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+
+import regard
+from regard.attention import watch
+from regard.attention.attend import map_of
+from regard.core.mask import causal
+from regard.core.normalize import softmax
+from regard.core.request import make_request
+
+X = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(1))
+
+
+class Listener:
+    """Keeps what it hears; with a mask it also edits."""
+
+    def __init__(self, mask=None) -> None:
+        self.mask, self.edits = mask, mask is not None
+        self.heard: list[watch.Report] = []
+
+    def asked(self, request):
+        return replace(request, mask=self.mask)
+
+    def attended(self, report) -> None:
+        self.heard.append(report)
+
+
+def test_nobody_watches_as_a_rule():
+    assert watch.watching == 0
+    assert watch.watchers() == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "path"),
+    [
+        (lambda: regard.attend(X, X, X), "reference"),
+        (lambda: regard.attend(*[X.repeat(1, 11, 1)[:, None]] * 3), "fused"),
+        (lambda: regard.attend(X, X, X, normalize="sparsemax", path="blockwise"), "blockwise"),
+        (lambda: regard.attend_features(X, X, X), "features"),
+        (lambda: regard.attend_linear(X, X, X), "linear"),
+    ],
+)
+def test_a_report_makes_the_map_that_made_the_output(call, path):
+    listener = Listener()
+    before = call()
+    with watch.watch(listener):
+        output = call()
+    assert torch.equal(before, output)
+    (report,) = listener.heard
+    assert report.path == path
+    assert report.output is output
+    weights = report.map(report.request).dense()
+    assert weights.shape == report.shape
+    made = report.combine(report.request, weights, slice(0, weights.shape[-2]))
+    assert torch.allclose(made, output, atol=1e-5)
+
+
+def test_an_edit_changes_what_is_asked_and_the_next_watcher_hears_of_that():
+    first, second = Listener(causal()), Listener()
+    with watch.watch(first), watch.watch(second):
+        output = regard.attend(X, X, X)
+        features = regard.attend_features(X, X, X)
+    assert torch.equal(output, regard.attend(X, X, X, mask=causal()))
+    assert torch.equal(features, regard.attend_features(X, X, X, mask=causal()))
+    assert [report.request.mask for report in second.heard] == [first.mask] * 2
+
+
+def test_the_parts_of_a_whole_are_not_told_of():
+    listener = Listener()
+    request = make_request(
+        X, X, X, score=regard.Dot(), mask=None, bias=None, normalize=softmax, dropout=0.0
+    )
+
+    def compute(asked):
+        return regard.attend(asked.query, asked.key, asked.value, score="dot")
+
+    with watch.watch(listener):
+        watch.whole(compute, request, path="whole", map=map_of, drops=False)
+    assert [report.path for report in listener.heard] == ["whole"]
+
+
+def test_other_threads_are_not_watched():
+    seen: list[tuple] = []
+    with watch.watch(Listener()):
+        thread = threading.Thread(target=lambda: seen.append(watch.watchers()))
+        thread.start()
+        thread.join()
+        assert len(watch.watchers()) == 1
+    assert seen == [()]
+
+
+def test_watchers_leave_when_something_fails():
+    listener = Listener()
+    with pytest.raises(TypeError, match="query must be a tensor"), watch.watch(listener):
+        regard.attend([1.0], X, X)
+    assert watch.watching == 0
+    regard.attend(X, X, X)
+    assert listener.heard == []
+
+
+def test_a_compiled_call_is_not_watched_and_gives_the_same():
+    compiled = torch.compile(lambda x: regard.attend(x, x, x), backend="eager")
+    expected = compiled(X)
+    listener = Listener()
+    with watch.watch(listener):
+        found = compiled(X)
+    assert torch.allclose(found, expected)
+    assert listener.heard == []
