@@ -24,7 +24,7 @@ export class Graph extends Panel {
     else if (changed.has("query") || changed.has("key") || changed.has("locked")) {
       const { query, key } = this.view;
       const isShown = (side, index) => index === null || this.nodes.some((n) => n[side] === index);
-      if (this.isPart && !(isShown("query", query) && isShown("key", key))) this.soon(this.layout);
+      if (this.isPart && !(isShown("query", query) && isShown("key", key))) this.later(this.layout);
       else this.soon(this.light);
     }
   }

@@ -28,6 +28,11 @@ export class Panel extends HTMLElement {
       for (const each of draws) each.call(this);
     });
   }
+
+  /** Redraw in the frame after the next: what answers the pointer comes first. */
+  later(draw) {
+    requestAnimationFrame(() => this.soon(draw));
+  }
 }
 
 /** An element with attributes and children; text is always text. */

@@ -34,7 +34,7 @@ export class Strip extends Panel {
     const { query, key } = this.view;
     const isAway = (side, index) => index !== null && !this.places?.[side].has(index);
     if (changed.has("map") || changed.has("share") || changed.has("trace")) this.words();
-    else if ((isAway("query", query) || isAway("key", key)) && this.isLong) this.soon(this.words);
+    else if ((isAway("query", query) || isAway("key", key)) && this.isLong) this.later(this.words);
     else if (changed.has("query") || changed.has("key") || changed.has("locked") || changed.has("theme")) {
       this.soon(this.draw);
     }

@@ -18,7 +18,7 @@ export class Workflow extends Panel {
 
   async update(changed) {
     if (changed.has("map")) await this.fetch();
-    this.soon(this.draw);
+    this.later(this.draw);
   }
 
   /** Unpack what was recorded of this call, and the maps of its other heads. */
