@@ -18,10 +18,10 @@ class ShadedDocument:
 
     >>> document = ShadedDocument([["so", " good"], ["bye"]], [[0.25, 0.75], [1.0]], [0.9, 0.1])
     >>> print(document.show(width=30, color="plain"))
-    0.90 |########  | so good
-                    | :: ####
+    0.90 |##########| so good
+                    | -- @@@@
     0.10 |#         | bye
-                    | ---
+                    | ===
 
     Attributes:
         sentences: the words of each sentence, with the blank before each

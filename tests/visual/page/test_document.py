@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import regard
+from regard.analysis import diagnose
 from regard.trace import Call, Trace
 from regard.visual.page import document, iframe, write
 
@@ -112,6 +113,16 @@ def test_diagnostics_tell_heads_apart() -> None:
     assert even["entropy"] == pytest.approx(np.log(5), abs=1e-3)
     assert sink["sink"] == 1
     assert own["diagonal"] > previous["diagonal"] > even["diagonal"]
+
+
+def test_diagnostics_are_those_of_the_analysis() -> None:
+    weights = torch.rand(3, 7, 5).mul(4).softmax(-1)
+    weights[1, 3] = 0  # a query that sees nothing
+    trace = Trace.of_maps({"a": weights}, queries="abcdefg", keys="abcde")
+    shown = data_of(document(trace))["traces"][0]["calls"][0]["diagnostics"]
+    for own, row in zip(diagnose(trace), shown, strict=True):
+        expected = [own.entropy, own.sink, own.diagonality, own.previous, own.next]
+        assert list(row.values()) == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_notebook_frame_is_shut_off_and_holds_the_page() -> None:
