@@ -56,7 +56,7 @@ CALLS = {
     "banded": ("regard.attend(*x, mask=regard.window(99, 0), path='banded')", 0.9 * CELLS),
     "kernels": ("regard.attend(*x, score=score, path='kernels')", 3 * CELLS),
     "blockwise": ("regard.attend(*x, dropout=0.1, path='blockwise')", 14 * CELLS),
-    "blockwise, own callable": ("regard.attend(*x, score=distance)", 14 * CELLS),
+    "blockwise, own callable": ("regard.attend(*x, score=distance)", 15.5 * CELLS),
     "features": ("regard.attend_features(*x)", 0.9 * CELLS),
     "features, any mask": (
         "regard.attend_features(*x, mask=torch.rand(length, length) > 0.5)",

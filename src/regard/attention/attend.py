@@ -120,12 +120,10 @@ def attend(
         TypeError, ValueError: with what was expected, what came, and what to do
     """
     settle()
-    plain = mask is None and bias is None and not dropout and not return_map and path == "auto"
-    tensors = all(isinstance(t, Tensor) for t in (query, key, value))  # else there is an error
     told = watch.watchers() if watch.watching else ()
-    plain = plain and not (told and watch.edited(told))
-    if plain and tensors and score == "scaled_dot" and normalize == "softmax":
-        output = fused.direct(query, key, value)
+    plain = bias is None and not dropout and not return_map and path == "auto"
+    if plain and score == "scaled_dot" and normalize == "softmax" and not watch.edited(told):
+        output = fused.direct(query, key, value, mask)
         if output is not None:
             if told:
                 request = _plain_request(query, key, value)

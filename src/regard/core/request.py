@@ -12,6 +12,7 @@ from regard.core.blocks import may_look
 from regard.core.mask import Grid, Mask, as_mask, visible
 from regard.core.normalize import NORMALIZERS
 from regard.core.score import Score, precise
+from regard.core.shapes import broadcast
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -239,7 +240,7 @@ def _leading(
     """The leading dimensions of the map: those of all inputs, broadcast."""
     tensors = [t for t in (query, key, value, bias) if t is not None]
     try:
-        leading = torch.broadcast_shapes(*(t.shape[:-2] for t in tensors))
+        leading = broadcast(*(t.shape[:-2] for t in tensors))
     except RuntimeError:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
         raise ValueError(
@@ -258,8 +259,7 @@ def masked_leading(
     grid = Grid(queries, keys, len(leading), device)
     mask.check(grid)
     try:
-        own = mask.block(slice(0, 0), slice(0, 0), grid).shape[:-2]
-        wide = torch.broadcast_shapes(leading, own)
+        wide = broadcast(leading, mask.spread(grid))
     except RuntimeError:
         raise ValueError(
             f"mask {mask} does not fit a map of shape {(*leading, queries, keys)}; its leading "

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.core.blocks import by_rows
+from regard.core.shapes import broadcast
 
 Score = Callable[[Tensor, Tensor], Tensor]
 """(query (..., M, Dq), key (..., N, Dk)) -> scores (..., M, N), each row on its own."""
@@ -122,7 +123,7 @@ def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     def rows(block: Tensor, _: slice) -> Tensor:
         return torch.tanh(block.unsqueeze(-2) + key.unsqueeze(-3)) @ weight
 
-    wide = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    wide = broadcast(query.shape[:-2], key.shape[:-2])
     return by_rows(rows, query, elements=math.prod(wide) * key.shape[-2] * key.shape[-1])
 
 

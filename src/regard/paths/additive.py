@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.core.lower import TanhScore, is_additive, lower
 from regard.core.normalize import softmax
 from regard.core.request import Request
+from regard.core.shapes import broadcast
 from regard.paths import kernels
 
 
@@ -24,7 +25,7 @@ class KernelScore:
         self.weight = weight
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+        leading = broadcast(query.shape[:-2], key.shape[:-2])
         scores = kernels.additive_scores(flat(query, leading), flat(key, leading), self.weight)
         return scores.view(*leading, *scores.shape[1:])
 

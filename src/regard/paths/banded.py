@@ -19,9 +19,6 @@ from regard.paths.tiles import attend_tiles, plan_tiles
 WORTH = 0.8
 """The share of cells within reach below which skipping the others pays."""
 
-LEAST = 2**27
-"""Multiplications to be saved before planning which blocks to skip pays: about a millisecond."""
-
 
 def refuses(request: Request) -> str | None:
     """Why this request cannot run in bands, or None."""
@@ -40,16 +37,16 @@ def refuses(request: Request) -> str | None:
 def pays(request: Request) -> bool:
     """Whether enough is out of reach for this path to be faster than the fused one."""
     mask = request.mask
-    if torch.compiler.is_compiling() or mask is None or refuses(request) is not None:
+    if torch.compiler.is_compiling() or mask is None:
         return False  # which blocks to skip depends on numbers, which a compiler does not know
     if isinstance(mask, Window) and mask.square_causal(request.queries, request.keys):
         return False  # torch's own is_causal skips the upper triangle
     most = request.cells * (request.query.shape[-1] + request.value.shape[-1])
-    if most < LEAST:
+    if most < fused.LEAST or refuses(request) is not None:
         return False  # not even worth counting
     visible = visible_cells(request)
     saved = most - visible * most // request.cells
-    return visible < WORTH * request.cells and saved > LEAST
+    return visible < WORTH * request.cells and saved > fused.LEAST
 
 
 def visible_cells(request: Request) -> int:

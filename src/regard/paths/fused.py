@@ -5,42 +5,78 @@ fall back to its slow path silently: four dimensions, equal widths, masks writte
 only where its alignment is ours.
 """
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from regard.core.blocks import transformed
 from regard.core.lower import DotScore, is_dot, lower
-from regard.core.mask import Window
+from regard.core.mask import Grid, Mask, Window
 from regard.core.normalize import softmax
 from regard.core.request import Request
 from regard.core.score import Dot, ScaledDot
 from regard.paths.layout import Layout, layout
+from regard.paths.tile import WHOLE
 from regard.paths.tiles import Tile, attend_tiles
 
-TINY = 1024
+TINY = 64
 """Cells of a map below which no fast path is worth its preparation."""
 
+LEAST = 2**27
+"""Multiplications of a map from which looking for blocks to skip pays: about a millisecond."""
+
 _ALL = slice(None)
+_CAUSAL = (Tile(_ALL, _ALL, _ALL, causal=True),)
 
 
-def direct(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
-    """The plain call, softmax(Q Kᵀ / √d) V, without any preparation; None if it needs some."""
-    shape = query.shape
+def direct(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
+) -> Tensor | None:
+    """The commonest call, softmax(Q Kᵀ / √d, mask) V of four-dimensional tensors, at once.
+
+    It is what `fused` gives for the same request, without making one. None if there is something
+    to prepare or to complain about.
+    """
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        return None
+    shape, keys = query.shape, key.shape
     if (
         len(shape) != 4
-        or key.shape != value.shape
-        or shape[:2] != key.shape[:2]
-        or shape[3] != key.shape[3]
+        or keys != value.shape
+        or shape[:2] != keys[:2]
+        or shape[3] != keys[3]
         or query.dtype != key.dtype
         or key.dtype != value.dtype
         or not query.is_floating_point()
-        or shape[0] * shape[1] * shape[2] * key.shape[2] <= TINY
+        or shape[0] * shape[1] * shape[2] * keys[2] <= TINY
         or shape[3] == 0
         or transformed()
     ):
         return None
-    whole = Tile(_ALL, slice(0, shape[2]), slice(0, key.shape[2]), None, False)
-    return attend_tiles(query, key, value, (whole,), shape[3] ** -0.5)
+    tiles = WHOLE if mask is None else _tiles(mask, (*shape[:3], keys[2]), shape[3], query.device)
+    return None if tiles is None else attend_tiles(query, key, value, tiles, shape[3] ** -0.5)
+
+
+def _tiles(
+    mask: Mask | Tensor, shape: tuple[int, ...], width: int, device: torch.device
+) -> Sequence[Tile] | None:
+    """A map of this shape (B, H, M, N) as one tile, if its mask is simple."""
+    if isinstance(mask, Window) and mask.square_causal(*shape[2:]):
+        return _CAUSAL
+    if 2 * math.prod(shape) * width >= LEAST or torch.compiler.is_compiling():
+        return None  # there may be blocks to skip
+    if isinstance(mask, Mask):
+        grid = Grid(shape[2], shape[3], 2, device)
+        mask.check(grid)
+        mask = mask.block(slice(0, shape[2]), slice(0, shape[3]), grid)
+    if mask.dtype != torch.bool or mask.device != device or mask.dim() > 4:
+        return None
+    sizes = zip(mask.shape, shape[4 - mask.dim() :], strict=True)
+    if not all(own in (1, size) for own, size in sizes):
+        return None
+    return (Tile(_ALL, _ALL, _ALL, mask),)
 
 
 def refuses(request: Request) -> str | None:

@@ -31,6 +31,8 @@ class Layout:
 
     def fold_query(self, tensor: Tensor) -> Tensor:
         """(..., M, D) to (batch, heads, M, D)."""
+        if len(self.leading) == 2 and self.batch_dims == 1 and tensor.shape[:-2] == self.leading:
+            return tensor
         return tensor.expand(*self.leading, *tensor.shape[-2:]).reshape(
             self.batch, self.heads, *tensor.shape[-2:]
         )
@@ -74,6 +76,8 @@ class Layout:
 
     def unfold(self, output: Tensor) -> Tensor:
         """(batch, heads, M, Dv) back to (..., M, Dv)."""
+        if output.shape[:-2] == self.leading:
+            return output
         return output.reshape(*self.leading, *output.shape[-2:])
 
 

@@ -17,6 +17,7 @@ import math
 import torch
 from torch import Tensor
 
+from regard.core.shapes import broadcast
 from regard.paths.linear_op import sweep
 from regard.paths.linear_state import (
     LinearState,
@@ -212,7 +213,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> tu
             )
         shapes.append(seen.shape[:-1])
     try:
-        return tuple(torch.broadcast_shapes(*shapes))
+        return tuple(broadcast(*shapes))
     except RuntimeError as error:
         hidden = "" if seen is None else f", seen {tuple(seen.shape)}"
         raise ValueError(f"the leading sizes do not broadcast; {came}{hidden}") from error

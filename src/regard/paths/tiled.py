@@ -31,7 +31,7 @@ def attend_tiles(
         query: (B, H, M, D)
         key: (B, G, N, D), where H is a multiple of G (grouped-query attention)
         value: (B, G, N, E)
-        tiles: with masks broadcastable to (batch, H, rows, keys)
+        tiles: with masks broadcastable to (batch, H, rows, keys); `WHOLE` if nothing is empty
         scale: of the dot products
 
     Returns: context, (B, H, M, E)
@@ -43,7 +43,9 @@ def attend_tiles(
         value = F.pad(value, (0, width - out_width))
     if scale <= 0:  # the causal kernel writes -inf before it multiplies
         query, scale = query * scale, 1.0
-    output = _attend(_rows(query), _rows(key), _rows(value), _tidy(tiles, query, key), scale)
+    if tiles is not WHOLE:
+        tiles = _tidy(tiles, query, key)
+    output = _attend(_rows(query), _rows(key), _rows(value), tiles, scale)
     return output[..., :out_width] if width > out_width else output
 
 
@@ -52,8 +54,9 @@ def _attend(
 ) -> Tensor:
     if not query.is_cpu or torch.compiler.is_compiling():
         return elsewhere(query, key, value, tiles, scale)
-    tracked = query.requires_grad or key.requires_grad or value.requires_grad
-    tracked = tracked and torch.is_grad_enabled()
+    tracked = torch.is_grad_enabled() and (
+        query.requires_grad or key.requires_grad or value.requires_grad
+    )
     if tiles is not WHOLE and not is_whole(tiles):
         if not tracked and suits(query, key, value, tiles):
             return multiply(query, key, value, tiles, scale)
@@ -145,8 +148,8 @@ def _first(tensor: Tensor, slices: list[slice]) -> Tensor:
     return tensor[:, :, rows[0] : rows[0] + 1] if len(rows) == 1 else tensor[:, :, rows]
 
 
-def _finite(*tensors: Tensor) -> bool:
-    return all(math.isfinite(t.sum(dtype=torch.float32)) for t in tensors)
+def _finite(a: Tensor, b: Tensor) -> bool:
+    return math.isfinite(a.sum(dtype=torch.float32) + b.sum(dtype=torch.float32))
 
 
 def _rows(tensor: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 from regard.core import reach as reaches
 from regard.core.blocks import block_rows
 from regard.core.reach import Reach
+from regard.core.shapes import broadcast
 
 
 class Grid(NamedTuple):
@@ -37,6 +38,10 @@ class Mask:
     def reach(self, grid: Grid) -> Reach:
         """The interval of keys that each query can see."""
         raise NotImplementedError
+
+    def spread(self, grid: Grid) -> torch.Size:
+        """The leading dimensions of its blocks, which broadcast to those of the map."""
+        return self.block(slice(0, 0), slice(0, 0), grid).shape[:-2]
 
     def check(self, grid: Grid) -> None:
         """Raise ValueError if this mask does not fit the grid."""
@@ -111,6 +116,9 @@ class Visible(Mask):
         self.tensor = tensor
         self.leading = max(tensor.dim() - 2, 0)
 
+    def spread(self, grid: Grid) -> torch.Size:
+        return self.tensor.shape[:-2]
+
     def check(self, grid: Grid) -> None:
         rows, columns = (1, 1, *self.tensor.shape)[-2:]
         if rows not in (1, grid.queries) or columns not in (1, grid.keys):
@@ -149,6 +157,9 @@ class And(Mask):
     def __init__(self, left: Mask, right: Mask) -> None:
         self.left, self.right = left, right
         self.leading = max(left.leading, right.leading)
+
+    def spread(self, grid: Grid) -> torch.Size:
+        return broadcast(self.left.spread(grid), self.right.spread(grid))
 
     def check(self, grid: Grid) -> None:
         self.left.check(grid)
@@ -189,6 +200,9 @@ class Not(Mask):
     def __init__(self, mask: Mask) -> None:
         self.mask = mask
         self.leading = mask.leading
+
+    def spread(self, grid: Grid) -> torch.Size:
+        return self.mask.spread(grid)
 
     def check(self, grid: Grid) -> None:
         self.mask.check(grid)

@@ -89,6 +89,9 @@ class Padding(Visible):
                 f"{grid.keys} keys; it should be (batch, {grid.keys})"
             )
 
+    def spread(self, grid: Grid) -> torch.Size:
+        return align(self.tensor, grid.leading, 1).shape[:-1]
+
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
         return align(self.tensor.to(grid.device), grid.leading, 1)[..., None, keys]
 

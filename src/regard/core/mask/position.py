@@ -14,6 +14,9 @@ class Window(Mask):
     def __init__(self, left: int | None, right: int, offset: int | None) -> None:
         self.left, self.right, self.offset = left, right, offset
 
+    def spread(self, grid: Grid) -> torch.Size:
+        return torch.Size()
+
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
         low, high, _ = self._interval(rows, grid)
         key = torch.arange(keys.start, keys.stop, device=grid.device)

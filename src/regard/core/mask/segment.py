@@ -6,6 +6,7 @@ from torch import Tensor
 from regard.core import reach as reaches
 from regard.core.mask.algebra import Grid, Mask, align, check_leading
 from regard.core.reach import Reach
+from regard.core.shapes import broadcast
 
 
 class Segments(Mask):
@@ -33,7 +34,7 @@ class Segments(Mask):
 
     def reach(self, grid: Grid) -> Reach:
         query, key = self._aligned(grid)
-        wide = torch.broadcast_shapes(query.shape[:-1], key.shape[:-1])
+        wide = broadcast(query.shape[:-1], key.shape[:-1])
         query = query.expand(*wide, grid.queries).contiguous()
         # a stable sort puts the keys of one segment side by side, in their order
         ordered, place = key.expand(*wide, grid.keys).sort(dim=-1, stable=True)

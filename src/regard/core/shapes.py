@@ -1,0 +1,24 @@
+"""Shapes that broadcast. Torch's own function for this takes as long as a small attention."""
+
+from collections.abc import Sequence
+
+import torch
+
+
+def broadcast(*shapes: Sequence[int]) -> torch.Size:
+    """The shape that all of these broadcast to, as torch's `broadcast_shapes`.
+
+    >>> broadcast((3, 1), (5,), (1, 1, 5))
+    torch.Size([1, 3, 5])
+
+    Raises:
+        RuntimeError: if two sizes differ and neither is 1
+    """
+    whole = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for place, size in enumerate(shape, len(whole) - len(shape)):
+            if size != 1 and size != whole[place]:
+                if whole[place] != 1:
+                    raise RuntimeError(f"shapes {shapes} do not broadcast")
+                whole[place] = size
+    return torch.Size(whole)
