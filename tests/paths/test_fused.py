@@ -1,0 +1,93 @@
+"""The commonest call, which runs without a request being made, gives what the formula gives."""
+
+import pytest
+import torch
+
+import regard
+from regard.core.mask import Grid, as_mask
+from regard.paths import fused
+
+B, H, M, N, D = 2, 3, 11, 13, 5
+COUNT = torch.tensor([N, 7])
+MASKS = {
+    "none": lambda: None,
+    "causal": regard.causal,
+    "window": lambda: regard.window(3, 2),
+    "lengths": lambda: regard.lengths(COUNT),
+    "empty sequence": lambda: regard.lengths(torch.tensor([0, N])),
+    "both lengths": lambda: regard.lengths(COUNT, torch.tensor([M, 5])),
+    "segments": lambda: regard.segments(torch.arange(M) // 6, torch.arange(N) // 7),
+    "causal padded": lambda: regard.causal() & regard.lengths(COUNT),
+    "not window": lambda: ~regard.window(4, 4),
+    "bool (N,)": lambda: torch.arange(N) % 3 > 0,
+    "bool (M, N)": lambda: torch.rand(M, N) > 0.5,
+    "bool (B, 1, 1, N)": lambda: (torch.arange(N) < COUNT[:, None])[:, None, None],
+    "bool (H, M, 1)": lambda: torch.rand(H, M, 1) > 0.5,
+}
+
+
+def inputs(queries: int = M, dtype=torch.float64) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    shapes = (B, H, queries, D), (B, H, N, D), (B, H, N, D)
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize("name", list(MASKS))
+def test_a_plain_call_is_the_formula_whatever_the_mask(name: str):
+    tensors, mask = inputs(), MASKS[name]()
+    assert regard.explain(*tensors, mask=mask).path == "fused"
+    assert fused.direct(*tensors, mask) is not None
+    found = regard.attend(*tensors, mask=mask)
+    wanted = regard.attend(*tensors, mask=mask, path="reference")
+    upstream = torch.randn(found.shape, dtype=found.dtype)
+    ours = torch.autograd.grad(found, tensors, upstream)
+    theirs = torch.autograd.grad(wanted, tensors, upstream)
+    for a, b in zip((found, *ours), (wanted, *theirs), strict=True):
+        assert torch.allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_a_square_causal_call_and_a_single_query_are_the_formula_too():
+    tensors = inputs(N)
+    found = regard.attend(*tensors, mask=regard.causal())
+    assert torch.allclose(found, regard.attend(*tensors, mask=regard.causal(), path="reference"))
+    tensors = inputs(1)
+    found = regard.attend(*tensors, mask=regard.causal())
+    assert torch.allclose(found, regard.attend(*tensors, path="reference"))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_what_nobody_sees_does_not_reach_a_plain_call(bad: float):
+    query, key, value = inputs()
+    spoilt = [key.detach().clone(), value.detach().clone()]
+    for tensor in spoilt:
+        tensor[1, :, 7:] = bad
+        tensor.requires_grad_()
+    mask = regard.lengths(COUNT)
+    found = regard.attend(query, *spoilt, mask=mask)
+    assert torch.allclose(found, regard.attend(query, key, value, mask=mask))
+    for gradient in torch.autograd.grad(found.sum(), [query, *spoilt]):
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [torch.ones(2, 1, 1, 1, N) > 0, torch.ones(7, 1, M, N) > 0, torch.ones(M, N)],
+    ids=["five dimensions", "another batch", "floats"],
+)
+def test_a_mask_that_is_not_simple_is_left_to_the_request(mask: torch.Tensor):
+    assert fused.direct(*inputs(), mask) is None
+
+
+def test_a_mask_that_does_not_fit_is_refused_by_name():
+    with pytest.raises(ValueError, match="only 13"):
+        regard.attend(*inputs(), mask=regard.lengths(torch.tensor([N + 1, 1])))
+    with pytest.raises(ValueError, match="does not fit 11 queries"):
+        regard.attend(*inputs(), mask=torch.ones(M + 1, N) > 0)
+
+
+@pytest.mark.parametrize("name", [name for name in MASKS if name != "none"])
+def test_masks_tell_their_leading_dimensions_without_a_block(name: str):
+    mask, grid = as_mask(MASKS[name]()), Grid(M, N, 2, torch.device("cpu"))
+    block = mask.block(slice(0, M), slice(0, N), grid)
+    own = mask.spread(grid)
+    assert torch.Size((1,) * (block.dim() - 2 - len(own)) + own) == block.shape[:-2]
