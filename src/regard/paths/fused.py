@@ -31,9 +31,7 @@ _ALL = slice(None)
 _CAUSAL = (Tile(_ALL, _ALL, _ALL, causal=True),)
 
 
-def direct(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
-) -> Tensor | None:
+def direct(query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None) -> Tensor | None:
     """The commonest call, softmax(Q Kᵀ / √d, mask) V of four-dimensional tensors, at once.
 
     It is what `fused` gives for the same request, without making one. None if there is something
