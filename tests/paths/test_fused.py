@@ -38,6 +38,7 @@ def test_a_plain_call_is_the_formula_whatever_the_mask(name: str):
     assert regard.explain(*tensors, mask=mask).path == "fused"
     assert fused.direct(*tensors, mask) is not None
     found = regard.attend(*tensors, mask=mask)
+    assert torch.equal(found, regard.attend(*tensors, mask=mask, return_map=True).output)
     wanted = regard.attend(*tensors, mask=mask, path="reference")
     upstream = torch.randn(found.shape, dtype=found.dtype)
     ours = torch.autograd.grad(found, tensors, upstream)

@@ -53,7 +53,7 @@ def test_a_captured_batch_is_saved_with_its_error_and_its_inputs(tmp_path):
     trace.save(tmp_path / "a.attn", inputs=True)
     (call,) = regard.load_trace(tmp_path / "a.attn")
     assert call.provenance["error"] < 1e-6
-    assert call.provenance["path"] == "reference"
+    assert call.provenance["path"] == "fused"
     assert torch.equal(call.map.dense(), trace.calls[0].map.dense())
     query, key, value, score, *_ = call.inputs
     assert torch.allclose(score(query, key).softmax(-1), call.map.dense(), atol=1e-6)

@@ -126,7 +126,7 @@ def attend(
         output = fused.direct(query, key, value, mask)
         if output is not None:
             if told:
-                request = _plain_request(query, key, value)
+                request = _plain_request(query, key, value, mask)
                 watch.attended(told, request, output, "fused", map_of)
             return output
     request = _request(query, key, value, score, mask, bias, normalize, dropout)
@@ -209,9 +209,12 @@ def _request(
     )
 
 
-def _plain_request(query: Tensor, key: Tensor, value: Tensor) -> Request:
+def _plain_request(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
+) -> Request:
     """The request of a plain call, whose tensors were found to fit already."""
-    how = (find_score("scaled_dot"), None, None, find_normalizer("softmax"), 0.0, None)
+    seen = None if mask is None else as_mask(mask)
+    how = (find_score("scaled_dot"), seen, None, find_normalizer("softmax"), 0.0, None)
     return Request(query, key, value, *how, query.shape[:-2])
 
 

@@ -54,7 +54,9 @@ def direct(query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
     ):
         return None
     tiles = WHOLE if mask is None else _tiles(mask, (*shape[:3], keys[2]), shape[3], query.device)
-    return None if tiles is None else attend_tiles(query, key, value, tiles, shape[3] ** -0.5)
+    return (
+        None if tiles is None else attend_tiles(query, key, value, tiles, 1.0 / math.sqrt(shape[3]))
+    )
 
 
 def _tiles(
