@@ -264,7 +264,8 @@ class MultiHeadAttention(nn.Module):
     def _held(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory (sentences, N, key_dim)."""
         memory = self.position(memory, 0)
-        return self._keys(memory, 0), self._values(memory)
+        # in one piece, or every step would copy them
+        return self._keys(memory, 0).contiguous(), self._values(memory).contiguous()
 
     def _queries(self, x: Tensor, offset: int) -> Tensor:
         """(batch, M, dim) to (batch, heads, M, width)."""
