@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import regard
 from benchmarks.contest import Contest, Job
+from regard.attention import prepare
 
 
 @dataclass(frozen=True)
@@ -87,18 +88,45 @@ def bahdanau(batch: int, length: int, hidden: int) -> Contest:
 
 
 def decoding(batch: int, length: int, hidden: int) -> Contest:
-    """One query against keys that were projected before."""
+    """One query against keys that were prepared before."""
     q, k, v = tensors((batch, 1, hidden), (batch, length, hidden), (batch, length, hidden))
     score = regard.Additive(hidden, hidden, hidden)
-    keys = score.project(k).detach()
+    keys, prepared = score.project(k).detach(), prepare(score, k, v)
 
     def textbook() -> Tensor:
         hidden = torch.tanh((q @ score.query_weight.T).unsqueeze(2) + keys.unsqueeze(1))
         return torch.softmax(hidden @ score.vector, dim=-1) @ v
 
+    return Contest(ours=lambda: prepared.attend(q), peers={"textbook": textbook}, tolerance=1e-3)
+
+
+def decoder(batch: int, length: int, hidden: int) -> Contest:
+    """As many steps as keys, each of which asks with what the one before found."""
+    k, v = tensors(*[(batch, length, hidden)] * 2)
+    first = torch.randn(batch, hidden)
+    score = regard.Additive(hidden, hidden, hidden)
+
+    def unrolled(attend: Callable[[Tensor], Tensor]) -> Tensor:
+        query, contexts = first, []
+        for _ in range(length):
+            contexts.append(attend(query))
+            query = first + contexts[-1]
+        return torch.stack(contexts, 1)
+
+    def textbook() -> Tensor:
+        keys = k @ score.key_weight.T
+
+        def attend(query: Tensor) -> Tensor:
+            hidden = torch.tanh((query @ score.query_weight.T).unsqueeze(1) + keys)
+            return (torch.softmax(hidden @ score.vector, -1).unsqueeze(1) @ v).squeeze(1)
+
+        return unrolled(attend)
+
     return Contest(
-        ours=lambda: regard.attend(q, keys, v, score=score.projected()),
+        ours=lambda: unrolled(prepare(score, k, v).attend),
         peers={"textbook": textbook},
+        leaves=[k, v, *score.parameters()],
+        tolerance=1e-3,
     )
 
 
@@ -257,6 +285,7 @@ CASES: list[Case] = [
     *both("Additive module (32,50,50,256)", lambda: bahdanau(32, 50, 256)),
     Case("additive step (1,1,50,256)", lambda: decoding(1, 50, 256), backward=False),
     Case("additive step (32,1,50,256)", lambda: decoding(32, 50, 256), backward=False),
+    *both("50 additive steps (32,1,50,256)", lambda: decoder(32, 50, 256)),
     Case(
         "additive (1,8192,8192,64), forward + backward",
         lambda: additive(1, 8192, 64, peers=False),
