@@ -63,8 +63,11 @@ def test_somebody_new_is_answered_by_the_profile(run):
     assert shares.diagonal().sum() > shares.flip(0).diagonal().sum() + 0.2
 
 
-def test_the_command_lists_items_with_reasons(run, capsys):
-    assert main(["recommend", str(run), "--user", "42", "--count", "3"]) == 0
+def test_the_command_lists_items_with_reasons(run, tmp_path, capsys):
+    figure = tmp_path / "why.png"
+    asked = ["--user", "42", "--count", "3", "--figure", str(figure)]
+    assert main(["recommend", str(run), *asked]) == 0
+    assert figure.stat().st_size > 1000
     shown = capsys.readouterr().out
     assert shown.count("(item ") == 3
     assert ", weight 0." in shown

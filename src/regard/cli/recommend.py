@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from regard.tasks import Recommendation
 
 
+SHOWN = 3  # reasons of each kind
+
+
 def recommend(
     run: Annotated[Path, typer.Argument(help="A run of the task recommend.")],
     user: Annotated[str | None, typer.Option("--user", help="A user of the data.")] = None,
@@ -22,6 +25,9 @@ def recommend(
         typer.Option("--past", metavar="ITEM", help="What somebody new chose, in that order."),
     ] = None,
     count: Annotated[int, typer.Option("--count", min=1, help="How many items.")] = 10,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", help="Write what carried each item, PNG or SVG.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> None:
     """Recommend items to a user, each with what carried it: past items, profile, popularity."""
@@ -37,14 +43,18 @@ def recommend(
         found = advisor.recommend(user, count)
     else:
         found = advisor.recommend_to(fields, past or [], count)
+    if figure is not None:
+        from regard.visual.figure.reasons import draw_reasons
+
+        draw_reasons(*_matrix(found), figure)
     if as_json:
         print(json.dumps([_record(one) for one in found], ensure_ascii=False, indent=2))
         return
     for rank, one in enumerate(found, start=1):
         print(f"{rank:>3}. {one.title}  (item {one.item}, score {one.score:.2f})")
-        for reason in one.past:
+        for reason in one.past[:SHOWN]:
             print(f"       {reason.gives:+6.2f}  {reason.what}, weight {reason.weight:.2f}")
-        for reason in one.profile:
+        for reason in one.profile[:SHOWN]:
             print(f"       {reason.gives:+6.2f}  {reason.what}")
         print(f"       {one.own:+6.2f}  the user's own taste, {one.popularity:+.2f} popularity")
 
@@ -54,6 +64,19 @@ def _field(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise typer.BadParameter(f"--profile is FIELD=VALUE, such as age=30, got {text!r}")
     return name, value
+
+
+def _matrix(found: list["Recommendation"]) -> tuple[list[str], list[str], list[list[float]]]:
+    """Rows of reasons, columns of items, and what each reason gives each item."""
+    past = {reason.what: reason.weight for one in found for reason in one.past}
+    heaviest = sorted(past, key=lambda what: -(past[what] or 0.0))[:6]
+    columns = list(dict.fromkeys(reason.what for one in found for reason in one.profile))
+    rows = [f"{past[what]:.2f} {what}" for what in heaviest]
+    rows += [*columns, "own taste", "popularity"]
+    gives = [{reason.what: reason.gives for reason in (*one.past, *one.profile)} for one in found]
+    matrix = [[each.get(what, 0.0) for each in gives] for what in (*heaviest, *columns)]
+    matrix += [[one.own for one in found], [one.popularity for one in found]]
+    return rows, [one.title for one in found], matrix
 
 
 def _record(one: "Recommendation") -> dict[str, object]:

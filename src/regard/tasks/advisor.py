@@ -21,7 +21,6 @@ from regard.training.settings import Settings, read_settings
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 TABLES = "ratings.npz"
-LARGEST = 3  # reasons of each kind
 
 
 class Model(Settings):
@@ -158,8 +157,8 @@ class Advisor:
                     self.ratings.items[i],
                     titles[i],
                     float(scores[i]),
-                    sorted(carried, key=lambda reason: -reason.gives)[:LARGEST],
-                    sorted(who, key=lambda reason: -reason.gives)[:LARGEST],
+                    sorted(carried, key=lambda reason: -reason.gives),
+                    sorted(who, key=lambda reason: -reason.gives),
                     float(parts.own[i]),
                     float(parts.popularity[i]),
                 )
