@@ -19,7 +19,7 @@ from regard.tasks.recommend import Recommend
 from regard.training import read_config, train
 
 GRID = {
-    "model.dim": (8, 32, 96),
+    "model.dim": (16, 64),
     "training.lr": (3e-3, 1e-2),
     "training.weight_decay": (0.01, 0.3),
     "model.dropout": (0.0, 0.3),
@@ -44,6 +44,7 @@ def main(path: str | None) -> None:
         settings = [f"{key}={value}" for key, value in zip(GRID, values, strict=True)]
         found = figures([*where, "model.kind=factorisation", *settings])
         tried.append((found["ndcg"], found, settings))
+        print(f"valid NDCG@10 {found['ndcg']:.3f}  {' '.join(settings)}", flush=True)
     _, best, chosen = max(tried, key=lambda one: one[0])
     rows[f"matrix factorisation, best of {len(tried)} ({', '.join(chosen)})"] = best
     rows["attention"] = figures(where)

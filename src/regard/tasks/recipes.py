@@ -119,7 +119,7 @@ RECIPES: dict[str, Recipe] = {
             "batch": 128,
         },
         "model": {"dim": 96, "hidden": 64, "dropout": 0.3, "word_dropout": 0.1},
-        "training": {"epochs": 3, "lr": 2e-3, "schedule": "cosine", "evaluate_every": 500},
+        "training": {"epochs": 2, "lr": 2e-3, "schedule": "cosine", "evaluate_every": 500},
     },
     "recommend": {
         "task": "recommend",
