@@ -1,0 +1,202 @@
+"""The dates of Saito 2018, chapter 8: seconds of training until 99.9 % of the test are exact.
+
+python -m benchmarks.dates_book --seeds 3
+"""
+
+import argparse
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.data import Batch, Pairs, data_folder, read_fixed_width
+from regard.data.batch import BOS
+from regard.models import AttentionSeq2Seq
+from regard.tasks import Translate
+from regard.training import read_config
+from regard.training.optimizer import AdamW
+
+GOAL, EVERY, MOST = 0.999, 50, 2000  # exact match; steps between looks; steps before giving up
+LONGEST = 11  # tokens of a date, the end included
+
+
+class PlainAttention(nn.Module):
+    """The book's `AttentionSeq2seq` by `torch.nn`: two LSTMs, dot products, [c ; h] to the output.
+
+    Args:
+        like: ours, whose weights are copied
+    """
+
+    def __init__(self, like: AttentionSeq2Seq) -> None:
+        super().__init__()
+        source, target = like.encoder.reader.weight, like.decoder.reader.weight  # type: ignore
+        self.read = nn.Embedding.from_pretrained(source.detach().clone(), freeze=False)
+        self.wrote = nn.Embedding.from_pretrained(target.detach().clone(), freeze=False)
+        self.encoder, self.decoder, self.output = (
+            _copied(part)
+            for part in (like.encoder.layers[0], like.decoder.recurrent.layers[0], like.output)
+        )
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Tensor, Any]:
+        """States (B, S, hidden), which of them are padding (B, S), and the last state."""
+        lengths = batch.source_lengths
+        packed = pack_padded_sequence(
+            self.read(batch.source), lengths, batch_first=True, enforce_sorted=False
+        )
+        states, last = self.encoder(packed)
+        states, _ = pad_packed_sequence(states, batch_first=True)
+        return states, torch.arange(states.shape[1]) >= lengths[:, None], last
+
+    def decode(self, states: Tensor, padding: Tensor, last: Any, target: Tensor) -> Any:
+        """Scores of the tokens after each target token, and the new state."""
+        hidden, last = self.decoder(self.wrote(target), last)
+        scores = torch.bmm(hidden, states.transpose(1, 2))  # (B, T, S)
+        weights = scores.masked_fill(padding.unsqueeze(1), -math.inf).softmax(-1)
+        return self.output(torch.cat((torch.bmm(weights, states), hidden), -1)), last
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Cross entropy, summed, padding ignored."""
+        scores, _ = self.decode(*self.encode(batch), batch.target[:, :-1])
+        wanted = batch.target[:, 1:].flatten()
+        return F.cross_entropy(scores.flatten(0, 1), wanted, ignore_index=0, reduction="sum")
+
+    @torch.no_grad()
+    def right(self, batch: Batch) -> int:
+        """How many are written exactly."""
+        states, padding, last = self.encode(batch)
+        token = torch.full((len(states), 1), BOS)
+        written = []
+        for _ in range(LONGEST):
+            scores, last = self.decode(states, padding, last, token)
+            token = scores.argmax(-1)
+            written.append(token)
+        wanted = batch.target[:, 1:]
+        found = torch.cat(written, 1)[:, : wanted.shape[1]]
+        return int(((found == wanted) | (wanted == 0)).all(1).sum())
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    import copy
+
+    return copy.deepcopy(module)
+
+
+def book_split(pairs: Pairs, *, distinct: bool) -> tuple[list, list]:
+    """Training and test pairs: the book's shuffle of all lines, or of the distinct ones."""
+    rows = list(dict.fromkeys(pairs)) if distinct else list(pairs)
+    order = np.arange(len(rows))
+    np.random.RandomState(1984).shuffle(order)
+    cut = len(rows) - len(rows) // 10
+    return [rows[i] for i in order[:cut]], [rows[i] for i in order[cut:]]
+
+
+def seconds_to_goal(step: Callable[[Batch], None], right: Callable[[], float], task: Any) -> float:
+    """Seconds of training, looks not counted, until the goal; infinity if it is not reached."""
+    spent, done, epoch = 0.0, 0, 0
+    while done < MOST:
+        for number in range(task.steps(epoch)):
+            start = time.perf_counter()
+            step(task.batch(epoch, number))
+            spent += time.perf_counter() - start
+            done += 1
+            if done % EVERY == 0 and right() >= GOAL:
+                return spent
+        epoch += 1
+    return math.inf
+
+
+def race_once(task: Translate, seed: int) -> dict[str, float]:
+    """Both, from the same weights, on the same batches."""
+    torch.manual_seed(seed)
+    model = task.build()
+    assert isinstance(model, AttentionSeq2Seq)
+    plain = PlainAttention(model)
+    batch = task.batch(0, 0)
+    losses = float(plain.loss(batch).detach()), float(task.loss(model, batch).total.detach())
+    if not math.isclose(*losses, rel_tol=1e-4):
+        raise SystemExit(f"the models differ: their losses are {losses}")
+    optimizer = AdamW(model, read_config(_config(Path(), seed)).training)
+    theirs = torch.optim.AdamW(plain.parameters(), lr=LR, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+    def ours(batch: Batch) -> None:
+        loss = task.loss(model, batch)
+        loss.total.backward()
+        optimizer.step(LR, loss.count)
+
+    def other(batch: Batch) -> None:
+        theirs.zero_grad()
+        (plain.loss(batch) / (batch.target_lengths - 1).sum()).backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
+        theirs.step()
+
+    def exact() -> float:
+        model.eval()
+        found = task.evaluate(model)["exact"]
+        model.train()
+        return found
+
+    def plain_exact() -> float:
+        return sum(map(plain.right, task.evaluation_batches())) / len(task.valid)
+
+    return {
+        "regard": seconds_to_goal(ours, exact, task),
+        "plain PyTorch": seconds_to_goal(other, plain_exact, task),
+    }
+
+
+LR = 3e-3
+
+
+def _config(folder: Path, seed: int) -> dict[str, Any]:
+    files = {"train": str(folder / "train.tsv"), "valid": str(folder / "test.tsv")}
+    return {
+        "task": "translate",
+        "seed": seed,
+        "data": {**files, "sentences": 128},
+        "model": {"kind": "attention", "preset": "small"},
+        "training": {"steps": MOST, "lr": LR, "weight_decay": 0.01},
+    }
+
+
+def main(*, seeds: int, distinct: list[bool], json_file: Path | None = None) -> None:
+    """Print the median over seeds, for the book's own split and for one without repeated lines."""
+    pairs = read_fixed_width(data_folder() / "dates_book" / "date.txt")
+    answers = []
+    print("| split | regard | plain PyTorch | ratio |\n|---|---|---|---|")
+    for only in distinct:
+        train, test = book_split(pairs, distinct=only)
+        with tempfile.TemporaryDirectory() as folder:
+            for name, rows in (("train", train), ("test", test)):
+                text = "".join(f"{source}\t{target}\n" for source, target in rows)
+                (Path(folder) / f"{name}.tsv").write_text(text, encoding="utf-8")
+            runs = [
+                race_once(Translate.from_config(read_config(_config(Path(folder), seed))), seed)
+                for seed in range(1, seeds + 1)
+            ]
+        medians = {who: statistics.median(run[who] for run in runs) for who in runs[0]}
+        split = "distinct dates" if only else "the book's own"
+        mine, their = medians["regard"], medians["plain PyTorch"]
+        print(f"| {split} | {mine:.1f} s | {their:.1f} s | {mine / their:.2f}× |", flush=True)
+        answers.append({"split": split, "medians": medians, "runs": runs})
+    if json_file is not None:
+        json_file.write_text(json.dumps(answers, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", choices=["book", "distinct"])
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    chosen = {"book": [False], "distinct": [True], None: [False, True]}[arguments.only]
+    main(seeds=arguments.seeds, distinct=chosen, json_file=arguments.json)
