@@ -4,12 +4,14 @@ python -m benchmarks.dates_book --seeds 3
 """
 
 import argparse
+import copy
 import json
 import math
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,14 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.data import Batch, Pairs, data_folder, read_fixed_width
 from regard.data.batch import BOS
+from regard.decoding import greedy
 from regard.models import AttentionSeq2Seq
 from regard.tasks import Translate
 from regard.training import read_config
 from regard.training.optimizer import AdamW
 
-GOAL, EVERY, MOST = 0.999, 50, 2000  # exact match; steps between looks; steps before giving up
+GOAL, EVERY, MOST = 0.999, 50, 1400  # exact match; steps between looks; steps before giving up
+LR = 6e-3  # at first; it falls to zero in a straight line
 LONGEST = 11  # tokens of a date, the end included
 
 
@@ -43,7 +47,7 @@ class PlainAttention(nn.Module):
         self.read = nn.Embedding.from_pretrained(source.detach().clone(), freeze=False)
         self.wrote = nn.Embedding.from_pretrained(target.detach().clone(), freeze=False)
         self.encoder, self.decoder, self.output = (
-            _copied(part)
+            copy.deepcopy(part)
             for part in (like.encoder.layers[0], like.decoder.recurrent.layers[0], like.output)
         )
 
@@ -85,12 +89,6 @@ class PlainAttention(nn.Module):
         return int(((found == wanted) | (wanted == 0)).all(1).sum())
 
 
-def _copied(module: nn.Module) -> nn.Module:
-    import copy
-
-    return copy.deepcopy(module)
-
-
 def book_split(pairs: Pairs, *, distinct: bool) -> tuple[list, list]:
     """Training and test pairs: the book's shuffle of all lines, or of the distinct ones."""
     rows = list(dict.fromkeys(pairs)) if distinct else list(pairs)
@@ -100,19 +98,32 @@ def book_split(pairs: Pairs, *, distinct: bool) -> tuple[list, list]:
     return [rows[i] for i in order[:cut]], [rows[i] for i in order[cut:]]
 
 
-def seconds_to_goal(step: Callable[[Batch], None], right: Callable[[], float], task: Any) -> float:
+def good_enough(right: Callable[[Batch], int], task: Translate) -> bool:
+    """Whether the goal is reached on the whole test; it is given up as soon as it cannot be."""
+    allowed = (1.0 - GOAL) * len(task.valid)
+    for batch in task.evaluation_batches():
+        allowed -= len(batch.target) - right(batch)
+        if allowed < 0:
+            return False
+    return True
+
+
+def seconds_to_goal(
+    step: Callable[[Batch], None], right: Callable[[Batch], int], task: Translate
+) -> float:
     """Seconds of training, looks not counted, until the goal; infinity if it is not reached."""
     spent, done, epoch = 0.0, 0, 0
-    while done < MOST:
+    while True:
         for number in range(task.steps(epoch)):
+            if done == MOST:
+                return math.inf
             start = time.perf_counter()
             step(task.batch(epoch, number))
             spent += time.perf_counter() - start
             done += 1
-            if done % EVERY == 0 and right() >= GOAL:
+            if done % EVERY == 0 and good_enough(right, task):
                 return spent
         epoch += 1
-    return math.inf
 
 
 def race_once(task: Translate, seed: int) -> dict[str, float]:
@@ -128,33 +139,33 @@ def race_once(task: Translate, seed: int) -> dict[str, float]:
     optimizer = AdamW(model, read_config(_config(Path(), seed)).training)
     theirs = torch.optim.AdamW(plain.parameters(), lr=LR, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
+    rates, their_rates = ((LR * (1 - n / MOST) for n in count()) for _ in range(2))
+
     def ours(batch: Batch) -> None:
         loss = task.loss(model, batch)
         loss.total.backward()
-        optimizer.step(LR, loss.count)
+        optimizer.step(next(rates), loss.count)
 
     def other(batch: Batch) -> None:
+        theirs.param_groups[0]["lr"] = next(their_rates)
         theirs.zero_grad()
         (plain.loss(batch) / (batch.target_lengths - 1).sum()).backward()
         nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
         theirs.step()
 
-    def exact() -> float:
-        model.eval()
-        found = task.evaluate(model)["exact"]
-        model.train()
-        return found
-
-    def plain_exact() -> float:
-        return sum(map(plain.right, task.evaluation_batches())) / len(task.valid)
+    def right(batch: Batch) -> int:
+        found = greedy(model, batch.source, batch.source_lengths)
+        ids = (
+            row[1:length] for row, length in zip(batch.target, batch.target_lengths, strict=True)
+        )
+        return sum(
+            best.tokens == tuple(want.tolist()) for best, want in zip(found, ids, strict=True)
+        )
 
     return {
-        "regard": seconds_to_goal(ours, exact, task),
-        "plain PyTorch": seconds_to_goal(other, plain_exact, task),
+        "regard": seconds_to_goal(ours, right, task),
+        "plain PyTorch": seconds_to_goal(other, plain.right, task),
     }
-
-
-LR = 3e-3
 
 
 def _config(folder: Path, seed: int) -> dict[str, Any]:
@@ -162,8 +173,8 @@ def _config(folder: Path, seed: int) -> dict[str, Any]:
     return {
         "task": "translate",
         "seed": seed,
-        "data": {**files, "sentences": 128},
-        "model": {"kind": "attention", "preset": "small"},
+        "data": {**files, "sentences": 64},
+        "model": {"kind": "attention", "embedding": 32, "hidden": 128},
         "training": {"steps": MOST, "lr": LR, "weight_decay": 0.01},
     }
 

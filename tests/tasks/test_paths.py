@@ -1,0 +1,66 @@
+"""In a real step of training, attention runs off the reference path."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.attention.watch import Report, watch
+from regard.core.request import Request
+from regard.paths.choice import plan
+from regard.tasks import Translate, find_recipe
+from regard.training import read_config
+
+
+class Flops:
+    """A watcher that adds up what calls of attention cost, by path."""
+
+    edits = False
+
+    def __init__(self) -> None:
+        self.by_path: dict[str, int] = {}
+
+    def asked(self, request: Request) -> Request:
+        return request
+
+    def attended(self, report: Report) -> None:
+        assert isinstance(report.request, Request)
+        cost = plan(report.request).flops
+        self.by_path[report.path] = self.by_path.get(report.path, 0) + cost
+
+
+def share_of_reference(task: Translate) -> float:
+    torch.manual_seed(0)
+    model, flops = task.build().train(), Flops()
+    with watch(flops):
+        task.loss(model, task.batch(0, 1)).total.backward()
+    return flops.by_path.get("reference", 0) / sum(flops.by_path.values())
+
+
+@pytest.mark.parametrize("kind", ["luong", "bahdanau", "gnmt", "attention", "transformer"])
+@pytest.mark.parametrize("preset", ["tiny", "small", "base"])
+def test_at_most_a_twentieth_of_the_flops_is_on_the_reference_path(kind, preset):
+    recipe = find_recipe("dates")
+    recipe["data"] |= {"count": 1000, "valid_count": 2, "sentences": 64}
+    # The sizes of a map, and with them the path, do not depend on how deep and wide a model is.
+    shallow = {"layers": 2, "hidden": 64} if preset == "base" and kind != "attention" else {}
+    recipe["model"] = {"kind": kind, "preset": preset, **shallow}
+    assert share_of_reference(Translate.from_config(read_config(recipe))) <= 0.05
+
+
+@pytest.mark.parametrize("name", ["dates", "reverse", "copy", "addition", "signal"])
+def test_neither_it_is_in_the_recipes_that_make_their_data(name):
+    recipe = find_recipe(name)
+    recipe["data"] |= {"count": 300, "valid_count": 2}
+    assert share_of_reference(Translate.from_config(read_config(recipe))) <= 0.05
+
+
+def test_neither_it_is_in_that_of_multi30k():
+    beside = Path(__file__).parents[3] / "shared" / "data"
+    folder = Path(os.environ.get("REGARD_DATA", beside))
+    if not (folder / "multi30k" / "train.en.gz").is_file():
+        pytest.skip("needs real data: set REGARD_DATA to a folder that has multi30k in it")
+    recipe = find_recipe("multi30k")
+    recipe["data"] |= {"folder": str(folder), "valid_count": 2}
+    assert share_of_reference(Translate.from_config(read_config(recipe))) <= 0.05
