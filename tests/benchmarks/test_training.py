@@ -1,14 +1,18 @@
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import bahdanau, dates_book
-from benchmarks.plain_transformer import PlainTransformer, same_model
 from regard.data import Pairs
 from regard.models import Transformer
 from regard.tasks import Translate
 from regard.training import read_config
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # the benchmarks are not part of the package
+from benchmarks import bahdanau, dates_book
+from benchmarks.plain_transformer import PlainTransformer, same_model
 
 SIZES = {"layers": 2, "dim": 12, "heads": 3, "hidden": 24, "dropout": 0.3}
 

@@ -38,18 +38,16 @@ def share_of_reference(task: Translate) -> float:
     return flops.by_path.get("reference", 0) / sum(flops.by_path.values())
 
 
-@pytest.mark.parametrize("kind", ["luong", "bahdanau", "gnmt", "attention", "transformer"])
-@pytest.mark.parametrize("preset", ["tiny", "small", "base"])
-def test_at_most_a_twentieth_of_the_flops_is_on_the_reference_path(kind, preset):
+@pytest.mark.parametrize("kind", ["luong", "bahdanau", "attention", "transformer"])
+def test_at_most_a_twentieth_of_the_flops_is_on_the_reference_path(kind):
+    """Of the smallest preset: larger ones have the same maps, or more heads of them."""
     recipe = find_recipe("dates")
-    recipe["data"] |= {"count": 1000, "valid_count": 2, "sentences": 64}
-    # The sizes of a map, and with them the path, do not depend on how deep and wide a model is.
-    shallow = {"layers": 2, "hidden": 64} if preset == "base" and kind != "attention" else {}
-    recipe["model"] = {"kind": kind, "preset": preset, **shallow}
+    recipe["data"] |= {"count": 300, "valid_count": 2, "sentences": 64}
+    recipe["model"] = {"kind": kind, "preset": "tiny"}
     assert share_of_reference(Translate.from_config(read_config(recipe))) <= 0.05
 
 
-@pytest.mark.parametrize("name", ["dates", "reverse", "copy", "addition", "signal"])
+@pytest.mark.parametrize("name", ["dates", "addition", "signal"])
 def test_neither_it_is_in_the_recipes_that_make_their_data(name):
     recipe = find_recipe(name)
     recipe["data"] |= {"count": 300, "valid_count": 2}
