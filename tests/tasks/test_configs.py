@@ -11,6 +11,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = (
     *("classify", "movie_reviews", "nsmc", "recommend", "opposites", "pair", "tatoeba-pairs"),
     *("language", "tinyshakespeare"),
+    *("graph", "hard", "image", "digits", "fashion", "memory"),
 )
 
 

@@ -111,15 +111,17 @@ class ImageClassifier(nn.Module):
         self.size, self.patch, self.region = tuple(size), patch, region
         self.grid = rows, columns
         self.patches = nn.Linear(patch * patch, dim)
-        self.row_position = nn.Parameter(0.1 * torch.randn(rows, 1, dim))
-        self.column_position = nn.Parameter(0.1 * torch.randn(columns, dim))
+        # what is drawn and where it is weigh about the same, and both more than the layers add
+        nn.init.normal_(self.patches.weight, std=3 / patch)
+        self.row_position = nn.Parameter(0.5 * torch.randn(rows, 1, dim))
+        self.column_position = nn.Parameter(0.5 * torch.randn(columns, dim))
         hidden = 2 * dim if hidden is None else hidden
         self.layers = nn.ModuleList(
             ImageLayer(dim, heads, hidden, attention=attention, dropout=dropout)
             for _ in range(layers)
         )
         self.norm = nn.LayerNorm(dim)
-        self.class_token = nn.Parameter(0.1 * torch.randn(dim)) if region is None else None
+        self.class_token = nn.Parameter(0.5 * torch.randn(dim)) if region is None else None
         self.pooling = None if region is None else HierarchicalAttention(dim)
         self.output = nn.Linear(dim, classes)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.data.bits import Bits, draw_bits
 
-LEAST = 0.01  # slots that no head ever touched by so much are left out of a picture
+LEAST = 0.1  # slots that no head ever touched by so much are left out of a picture
 
 
 class Answer(NamedTuple):

@@ -140,7 +140,7 @@ RECIPES: dict[str, Recipe] = {
     "digits": {
         "task": "image",
         "data": {"name": "digits", "shift": 1},
-        "model": {"patch": 1},
+        "model": {"patch": 2},
         "training": {"epochs": 60, "lr": 2e-3, "schedule": "cosine", "warmup": 100},
     },
     "fashion": {

@@ -49,7 +49,12 @@ def neighbourhood(
     colors = {name: f"C{index % 10}" for index, name in enumerate(known)}
     drawn = figure(6.4, 5.6)
     axes = drawn.add_subplot()
-    texts = [center, *(f"{node.name}\n{node.weight:.2f}" for node in shown), title or "", *known]
+    texts = [
+        center,
+        *(f"{_called(node.name, center)}  {node.weight:.2f}" for node in shown),
+        title or "",
+        *known,
+    ]
     written = lettering(texts)
     heaviest = max(node.weight for node in shown) or 1.0
     for place, node in enumerate(shown):
@@ -101,3 +106,7 @@ def neighbourhood(
     axes.set_aspect("equal")
     axes.axis("off")
     return save(drawn, path)
+
+
+def _called(name: str, center: str) -> str:
+    return "itself" if name == center else name

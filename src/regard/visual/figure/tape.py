@@ -36,7 +36,11 @@ def tape(bands: Sequence[Band], path: str | Path, *, title: str | None = None) -
     width = max(4.0, STEP * steps.pop())
     drawn = figure(width + 1.2, STEP * sum(heights) + 0.35 * len(bands) + 0.5)
     grid = drawn.subplots(
-        len(bands), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+        len(bands),
+        1,
+        sharex=True,
+        squeeze=False,
+        gridspec_kw={"height_ratios": heights, "hspace": 0.12},
     )
     for axes, band in zip(grid[:, 0], bands, strict=True):
         axes.imshow(
