@@ -70,10 +70,9 @@ def _scene(axes: Axes, pair: "SeenPair") -> None:
     """The picture, each cell as dark as its weight."""
     assert pair.columns is not None
     weights = pair.right_weights.tolist()
-    most = max(weights) or 1.0
     for place, (name, weight) in enumerate(zip(pair.right, weights, strict=True)):
         row, column = divmod(place, pair.columns)
-        shade = str(1.0 - 0.75 * weight / most)
+        shade = str(1.0 - 0.6 * weight)  # a flat map is pale
         axes.add_patch(Rectangle((column, row), 1, 1, facecolor=shade, edgecolor="#999999"))
         axes.text(column + 0.04, row + 0.16, f"{weight:.2f}", fontsize=7, color="#1f2430")
         color, _, shape = name.partition(" ")
