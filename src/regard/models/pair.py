@@ -53,9 +53,7 @@ class Side(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Token ids (B, L) or cells (B, L, width) to (B, L, dim)."""
         x = F.dropout(self.position(self.reader(x)), self.dropout, self.training)
-        x = x if self.encoder is None else self.encoder(x, mask=real(lengths))[0]
-        # a product of both sides is then about 1, where tanh(Qᵀ W V) is not yet flat
-        return x * x.shape[-1] ** -0.25
+        return x if self.encoder is None else self.encoder(x, mask=real(lengths))[0]
 
 
 class PairClassifier(nn.Module):
