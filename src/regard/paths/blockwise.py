@@ -6,10 +6,11 @@ O(block · N) numbers instead of M · N.
 
 from torch import Tensor
 
-from regard.core.blocks import by_rows
+from regard.core.blocks import block_rows, by_rows
 from regard.core.lower import DotScore, lower
 from regard.core.request import Request
 from regard.paths.additive import KernelScore, with_kernel
+from regard.paths.growth import growth
 from regard.paths.reference import context
 
 
@@ -30,5 +31,7 @@ def row_elements(request: Request) -> int:
     elements = request.leading.numel() * request.keys
     if isinstance(request.score, DotScore | KernelScore):
         return elements
-    # nobody can look into this score: it may well hold rows × N × D while it works
-    return elements * max(request.query.shape[-1], 1)
+    pessimistic = elements * max(request.query.shape[-1], 1)
+    if block_rows(pessimistic) >= request.query.shape[-2]:
+        return pessimistic  # one block in any case
+    return growth(request)

@@ -1,0 +1,45 @@
+"""How much a score that nobody can look into holds while it works, found out by trying it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regard.core.blocks import may_look
+from regard.core.request import Request
+
+
+class Sizes(TorchDispatchMode):
+    """Writes down how many numbers each operation gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        results = result if isinstance(result, tuple | list) else (result,)
+        self.seen += [t.numel() for t in results if isinstance(t, Tensor)]
+        return result
+
+
+def growth(request: Request) -> int:
+    """How many numbers the largest tensor inside the score gains with one more row of queries.
+
+    The score is tried on one row and on two. What does not grow, such as norms of the keys, does
+    not count. Where it cannot be tried, it may well hold N × D for a row.
+    """
+    least = request.leading.numel() * request.keys
+    if may_look() and request.query.shape[-2] > 1:
+        one, two = _sizes(request, 1), _sizes(request, 2)
+        if len(one) == len(two):  # the same operations
+            return max(least, *(b - a for a, b in zip(one, two, strict=True)))
+    return least * max(request.query.shape[-1], 1)
+
+
+def _sizes(request: Request, rows: int) -> list[int]:
+    bias = None if request.bias is None else request.bias[..., :rows, :]
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), Sizes() as sizes:
+        request.scores(request.query[..., :rows, :], bias)
+    return sizes.seen
