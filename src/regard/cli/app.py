@@ -11,6 +11,7 @@ import typer
 from regard import __version__
 from regard.cli.bench import bench
 from regard.cli.classify import classify
+from regard.cli.compare import compare
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
@@ -54,6 +55,7 @@ def regard(
 
 
 app.command()(classify)
+app.command()(compare)
 app.command()(demo)
 app.command()(doctor)
 app.command()(evaluate)

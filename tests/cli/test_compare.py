@@ -1,0 +1,103 @@
+"""`regard compare`: what it trains, tells and leaves, on a task of a few steps."""
+
+import json
+
+import pytest
+
+from regard.cli import main
+
+SMALL = (
+    *("--set", "data.count=70", "--set", "data.valid_count=11", "--set", "data.sentences=7"),
+    *("--set", "model.embedding=5", "--set", "model.hidden=7", "--set", "model.preset="),
+    *("--set", "training.epochs=", "--set", "training.steps=6", "--set", "training.log_every=1"),
+    *("--set", "training.evaluate_every=2", "--set", "data.metric=accuracy"),
+)
+
+
+def compare(*arguments):
+    return main(["compare", "--task", "copy", "--out", "here", *SMALL, *arguments])
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder of one's own to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_two_variants_become_a_table_a_chart_and_a_file(here, capsys):
+    assert compare("--decoders", "plain,luong", "--json", "new/found.json") == 0
+    shown = capsys.readouterr()
+    head, *rows, about = shown.out.splitlines()
+    assert " ".join(head.split()) == "quality time to it time parameters tokens/s entropy"
+    assert {row.split()[0] for row in rows} == {"plain", "luong-general"}
+    assert about.startswith("quality: accuracy")
+    assert "plain (1 of 2)" in shown.err
+    assert (here / "here" / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads((here / "new" / "found.json").read_text())
+    by_name = {row["name"]: row for row in found["rows"]}
+    assert by_name["plain"]["entropy"] is None
+    assert 0 < by_name["luong-general"]["entropy"] < 2.5  # ln 12, of the longest source
+    assert by_name["luong-general"]["parameters"] > by_name["plain"]["parameters"]
+    for row in found["rows"]:
+        assert len(row["curve"]) == 3
+        assert row["quality"] == max(quality for _, quality in row["curve"])
+        assert row["tokens_per_second"] > 0
+        reached = [seconds for seconds, quality in row["curve"] if quality >= found["target"]]
+        assert row["seconds_to_quality"] == (reached[0] if reached else None)
+    qualities = [row["quality"] for row in found["rows"]]
+    assert qualities == sorted(qualities, reverse=True)
+
+
+def test_what_is_there_is_not_trained_again(here, capsys):
+    assert compare("--decoders", "plain") == 0
+    first = capsys.readouterr().out
+    before = (here / "here" / "plain" / "metrics.jsonl").read_text()
+    assert compare("--decoders", "plain") == 0
+    assert capsys.readouterr().out == first
+    assert (here / "here" / "plain" / "metrics.jsonl").read_text() == before
+    assert compare("--decoders", "plain", "--set", "training.lr=0.25") == 1
+    assert "here/plain was trained with training.lr" in capsys.readouterr().err
+
+
+def test_every_decoder_and_normalizer_is_trained(here, capsys):
+    short = ("--set", "training.steps=1", "--set", "training.evaluate_every=1")
+    every = ("--decoders", "plain,peeky,luong,bahdanau,gnmt,transformer", "--scores", "dot")
+    assert compare(*every, *short) == 0
+    assert entropies(here).keys() == {
+        *("plain", "peeky", "luong-dot", "bahdanau-dot", "gnmt-dot", "transformer")
+    }
+    assert {n for n, value in entropies(here).items() if value is None} == {"plain", "peeky"}
+    normalizers = ("--decoders", "bahdanau", "--scores", "dot", "--normalizers")
+    assert compare(*normalizers, "softmax,hard,gumbel", *short) == 0
+    found = entropies(here)
+    assert found["bahdanau-dot-hard"] == found["bahdanau-dot-gumbel"] == 0 < found["bahdanau-dot"]
+
+
+def entropies(here):
+    """The entropy of each variant's map."""
+    rows = json.loads((here / "here" / "comparison.json").read_text())["rows"]
+    return {row["name"]: row["entropy"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "complaint"),
+    [
+        (("--decoders", "luon"), 2, "did you mean 'luong'"),
+        (("--scores", "aditive"), 2, "did you mean 'additive'"),
+        (("--normalizers", "sofmax"), 2, "did you mean 'softmax'"),
+        (("--task", "cpy"), 2, "did you mean 'copy'"),
+        (("--decoders", ","), 2, "at least one"),
+        (("--set", "model.hiden=7"), 1, "did you mean 'hidden'"),
+        (("--task", "graph", "--set", "data.metric="), 1, "compare is for tasks with pairs"),
+    ],
+)
+def test_a_wrong_name_is_one_sentence_and_trains_nothing(
+    here, capsys, arguments, status, complaint
+):
+    assert compare(*arguments) == status
+    shown = capsys.readouterr()
+    (line,) = shown.err.splitlines()
+    assert complaint in line
+    assert shown.out == ""
+    assert not (here / "here").exists()
