@@ -37,7 +37,7 @@ def train(
 ) -> None:
     """Train a model into a run directory. Ctrl-C saves, and --resume goes on from there.
 
-    A resumed run goes by its own config.toml, of which --set can change [training].
+    A resumed run goes by its own config.toml, of which --set can change the training table.
     """
     from regard.training import read_run_config
     from regard.training import train as run_training

@@ -221,7 +221,7 @@ def _splits(data: Data, seed: int) -> tuple[Matched, Matched, Matched]:
         )
         return train, valid, test
     columns = {"left": data.left, "right": data.right, "label": data.label}
-    pairs = read_matched(data.path, **columns, bad=data.bad)  # type: ignore[arg-type]
+    pairs = read_matched(data.path, **columns, bad=data.bad)
     order = np.random.default_rng(seed).permutation(len(pairs)).tolist()
     held = max(1, round(data.test * len(order)))
     check = max(1, round(data.valid * (len(order) - held)))

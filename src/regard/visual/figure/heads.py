@@ -36,8 +36,8 @@ def draw_heads(tokens: Sequence[str], maps: Mapping[str, Tensor], path: str | Pa
             labelled = len(tokens) <= MOST
             places, labels = (range(len(tokens)), written.labels) if labelled else ((), ())
             style = {"fontfamily": written.families, "fontsize": 5}
-            axes.set_xticks(places, labels, **style)  # type: ignore[arg-type]
-            axes.set_yticks(places, labels if head == 0 else [""] * len(places), **style)  # type: ignore[arg-type]
+            axes.set_xticks(places, labels, **style)
+            axes.set_yticks(places, labels if head == 0 else [""] * len(places), **style)
             axes.tick_params(length=0, pad=1)
             for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
                 text.set_parse_math(False)

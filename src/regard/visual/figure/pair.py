@@ -78,7 +78,8 @@ def _scene(axes: Axes, pair: "SeenPair") -> None:
         color, _, shape = name.partition(" ")
         if color not in PAINT:
             continue
-        x, y, style = column + 0.5, row + 0.55, {"facecolor": PAINT[color], "edgecolor": "white"}
+        x, y = column + 0.5, row + 0.55
+        style: dict[str, Any] = {"facecolor": PAINT[color], "edgecolor": "white"}
         if shape == "circle":
             axes.add_patch(Circle((x, y), 0.27, **style))
         elif shape == "square":
