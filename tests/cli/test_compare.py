@@ -80,6 +80,21 @@ def entropies(here):
     return {row["name"]: row["entropy"] for row in rows}
 
 
+def test_the_gradient_fades_with_the_length_unless_there_is_attention(here, capsys):
+    short = ("--set", "training.steps=1", "--set", "training.evaluate_every=1")
+    assert compare("--decoders", "plain,luong", "--lengths", "3,31", *short) == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 5
+    assert "luong-general, length 31 (4 of 4)" in shown.err
+    found = json.loads((here / "here" / "comparison.json").read_text())["lengths"]
+    gradient = {(point["name"], point["length"]): point["gradient"] for point in found}
+    fade = {name: gradient[name, 31] / gradient[name, 3] for name in ("plain", "luong-general")}
+    assert fade["plain"] < 1e-2 * fade["luong-general"]
+    words = (here / "here" / "length-31" / "train.tsv").read_text().splitlines()
+    assert {len(word.split("\t")[0]) for word in words} == {31}
+    assert (here / "here" / "lengths-gradient.png").stat().st_size > 1000
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
@@ -88,6 +103,9 @@ def entropies(here):
         (("--normalizers", "sofmax"), 2, "did you mean 'softmax'"),
         (("--task", "cpy"), 2, "did you mean 'copy'"),
         (("--decoders", ","), 2, "at least one"),
+        (("--lengths", "5,ten"), 2, "--lengths are whole numbers"),
+        (("--lengths", "5,0"), 1, "a length is 1 or more"),
+        (("--lengths", "5", "--task", "dates"), 1, "lengths are for the tasks copy and reverse"),
         (("--set", "model.hiden=7"), 1, "did you mean 'hidden'"),
         (("--task", "graph", "--set", "data.metric="), 1, "compare is for tasks with pairs"),
     ],

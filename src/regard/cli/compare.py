@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 DECODERS = "plain,peeky,luong,bahdanau,gnmt,transformer"
 HEAD = ("", "quality", "time to it", "time", "parameters", "tokens/s", "entropy")
+
+ABOUT = {"quality": "accuracy of tokens", "gradient": "gradient at the first source token"}
 
 
 def compare(
@@ -30,6 +32,14 @@ def compare(
         float | None,
         typer.Option(help="To take the time to; else nine tenths of the best.", show_default=False),
     ] = None,
+    counted: Annotated[
+        str | None,
+        typer.Option(
+            "--lengths",
+            help="Such as 5,10,20,40: quality and gradient against them, of copy or reverse.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the runs; else runs/compare-TASK.", show_default=False),
@@ -46,9 +56,13 @@ def compare(
     from regard.tasks import find_recipe
     from regard.tasks.compare import compare as train_all
     from regard.tasks.compare import variants
+    from regard.tasks.lengths import lengths
     from regard.visual.figure.learning import learning
 
     folder = out if out is not None else Path("runs") / f"compare-{task}"
+    sizes = _names(counted or "")
+    if not all(size.isdecimal() for size in sizes):
+        raise typer.BadParameter(f"--lengths are whole numbers such as 5,10,20,40, got {counted}")
     try:
         recipe = find_recipe(task)
         chosen = variants(*(_names(text) for text in (decoders, scores, normalizers)))
@@ -62,20 +76,51 @@ def compare(
         from regard.cli.train import progress
 
         begun.append(name)
-        print(f"{name} ({len(begun)} of {len(chosen)})", file=sys.stderr)
+        print(f"{name} ({len(begun)} of {len(chosen) * len(sizes or [0])})", file=sys.stderr)
         return progress()
 
+    written = json_file if json_file is not None else folder / "comparison.json"
+    if sizes:
+        points = lengths(
+            task,
+            recipe,
+            chosen,
+            folder,
+            [*map(int, sizes)],
+            settings=settings or [],
+            progress=progress,
+        )
+        for what in ("quality", "gradient"):
+            lines: dict[str, list[tuple[float, float]]] = {}
+            for point in points:
+                lines.setdefault(point.name, []).append((point.length, getattr(point, what)))
+            learning(
+                lines,
+                folder / f"lengths-{what}.png",
+                metric=ABOUT[what],
+                against="letters of the source",
+                log=what == "gradient",
+            )
+        _write(written, {"task": task, "lengths": [point._asdict() for point in points]})
+        print(f"{'':<20}  length  quality    gradient")
+        for name, length, value, gradient in points:
+            print(f"{name:<20}  {length:>6}  {value:>7.4f}  {gradient:>10.2e}")
+        print(f"charts: {folder}/lengths-*.png; JSON: {written}", file=sys.stderr)
+        return
     found = train_all(
         recipe, chosen, folder, settings=settings or [], target=quality, progress=progress
     )
     curves = {row.name: row.curve for row in found.rows}
     chart = learning(curves, folder / "comparison.png", metric=found.metric, target=found.target)
-    written = json_file if json_file is not None else folder / "comparison.json"
-    written.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"task": task, **found.as_dict()}, indent=2, ensure_ascii=False)
-    written.write_text(text + "\n", encoding="utf-8")
+    _write(written, {"task": task, **found.as_dict()})
     print(_table(found))
     print(f"chart: {chart}; JSON: {written}", file=sys.stderr)
+
+
+def _write(path: Path, found: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(found, indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _names(text: str) -> list[str]:

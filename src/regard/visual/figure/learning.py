@@ -16,6 +16,8 @@ def learning(
     *,
     metric: str,
     target: float | None = None,
+    against: str = "seconds of training and evaluation",
+    log: bool = False,
 ) -> Path:
     """Draw quality against time, one line for each run, as PNG or SVG.
 
@@ -26,6 +28,8 @@ def learning(
         path: the file, .png or .svg
         metric: what the quality is
         target: a quality to mark
+        against: what stands in the place of seconds
+        log: whether both scales are logarithmic
 
     Returns: the path
 
@@ -56,7 +60,10 @@ def learning(
         )
     if target is not None:
         place.axhline(target, color="#555d66", linewidth=0.8, linestyle=(0, (1, 3)))
-    place.set_xlabel("seconds of training and evaluation", fontsize=9)
+    if log:
+        place.set_xscale("log")
+        place.set_yscale("log")
+    place.set_xlabel(against, fontsize=9)
     place.set_ylabel(metric, fontsize=9)
     place.tick_params(labelsize=8, length=2)
     place.spines[["top", "right"]].set_visible(False)
