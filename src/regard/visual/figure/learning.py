@@ -29,7 +29,7 @@ def learning(
         metric: what the quality is
         target: a quality to mark
         against: what stands in the place of seconds
-        log: whether both scales are logarithmic
+        log: whether the quality's scale is logarithmic
 
     Returns: the path
 
@@ -61,7 +61,6 @@ def learning(
     if target is not None:
         place.axhline(target, color="#555d66", linewidth=0.8, linestyle=(0, (1, 3)))
     if log:
-        place.set_xscale("log")
         place.set_yscale("log")
     place.set_xlabel(against, fontsize=9)
     place.set_ylabel(metric, fontsize=9)
