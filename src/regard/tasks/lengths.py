@@ -79,7 +79,7 @@ def first_gradient(task: Translate, seed: int = 1) -> float:
     """The norm of ∂loss/∂x₁ in an untrained model, x₁ the vector of the first source token.
 
     The loss is that of a sentence, in the mean over a batch. Through a recurrent encoder alone the
-    gradient passes every later state, and fades with their number: Bengio et al. 1994, section III.
+    gradient passes every later state, and fades with their number: Bengio et al. 1994.
     """
     torch.manual_seed(seed)
     model: Any = task.build().eval()
