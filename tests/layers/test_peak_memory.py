@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 SCRIPT = """
-import resource, torch, regard
+from pathlib import Path
+import torch, regard
 from regard.layers import *
 
 torch.set_num_threads(2)
@@ -26,7 +27,7 @@ layers = {
 }
 
 def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
 
 def train(name, layer):
     if name == "decoder":
