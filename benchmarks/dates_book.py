@@ -29,7 +29,7 @@ from regard.tasks import Translate
 from regard.training import read_config
 from regard.training.optimizer import AdamW
 
-GOAL, EVERY, MOST = 0.999, 50, 1400  # exact match; steps between looks; steps before giving up
+GOAL, EVERY, MOST = 0.999, 50, 2800  # exact match; steps between looks; steps before giving up
 LR = 6e-3  # at first; it falls to zero in a straight line
 LONGEST = 11  # tokens of a date, the end included
 

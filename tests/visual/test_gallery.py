@@ -1,8 +1,8 @@
 """The gallery shows every mechanism, needs no network, and treats labels as text."""
 
 import dataclasses
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +12,6 @@ from regard import layers
 from regard.cli import main
 from regard.visual.gallery import Exhibit, exhibits, page, write
 from regard.visual.gallery.svg import heatmap
-
-CHROMIUM = shutil.which("chromium")
-WITHOUT_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 
 
 @pytest.fixture(scope="module")
@@ -90,27 +87,22 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(
     assert capsys.readouterr().err.startswith("regard: ")
 
 
-@WITHOUT_BROWSER
 def test_the_page_opens_offline_without_errors_in_a_real_browser(
-    shown: list[Exhibit], tmp_path: Path
+    shown: list[Exhibit], tmp_path: Path, browser: Any
 ) -> None:
-    from playwright.sync_api import sync_playwright
-
     file = write(tmp_path, shown)
     requests: list[str] = []
     errors: list[str] = []
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(offline=True, viewport={"width": 400, "height": 800})
-        tab = context.new_page()
-        tab.on("request", lambda request: requests.append(request.url))
-        tab.on("console", lambda message: errors.append(message.text))
-        tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.goto(file.as_uri())
-        assert tab.locator("article").count() == len(shown)
-        assert tab.locator("svg[role=img] > title").count() == len(shown)
-        wide = tab.evaluate("document.documentElement.scrollWidth")
-        browser.close()
+    context = browser.new_context(offline=True, viewport={"width": 400, "height": 800})
+    tab = context.new_page()
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.on("console", lambda message: errors.append(message.text))
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.goto(file.as_uri())
+    assert tab.locator("article").count() == len(shown)
+    assert tab.locator("svg[role=img] > title").count() == len(shown)
+    wide = tab.evaluate("document.documentElement.scrollWidth")
+    context.close()
     assert requests == [file.as_uri()]
     assert errors == []
     assert wide <= 400  # nothing sticks out on a telephone

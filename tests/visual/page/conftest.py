@@ -1,6 +1,5 @@
-"""A real browser without a network, and a small trace that has everything."""
+"""A page opened offline, and a small trace that has everything."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,6 @@ from regard.visual.page import write
 
 SOURCE = ["the", "agreement", "was", "signed", "."]
 TARGET = ["l'", "accord", "a", "été", "signé", ".", "</s>"]
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no chromium here")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 class Tab:
