@@ -15,6 +15,19 @@ bench = typer.Typer(
 )
 
 
+Json = Annotated[
+    Path | None, typer.Option("--json", help="Write the rows to this file.", dir_okay=False)
+]
+JoeyNMT = Annotated[
+    Path | None,
+    typer.Option(
+        "--joeynmt",
+        help="Also run JoeyNMT 2.3 in this virtual environment, which is made if need be.",
+        file_okay=False,
+    ),
+]
+
+
 @bench.callback()
 def _group() -> None:
     """Measure regard beside its peers, in one run, on the same tensors."""
@@ -23,9 +36,7 @@ def _group() -> None:
 @bench.command()
 def attention(
     quick: Annotated[bool, typer.Option("--quick", help="Small cases, fewer rounds.")] = False,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write the rows to this file.", dir_okay=False)
-    ] = None,
+    json: Json = None,
     chart: Annotated[
         Path | None,
         typer.Option(
@@ -41,9 +52,7 @@ def attention(
 
     Each peer is first checked to give the same answer. A ratio above 1 means regard is faster.
     """
-    for file in (json, chart):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise ValueError(f"there is no folder {file.absolute().parent} to write {file.name} to")
+    _check_folders(json, chart)
     _benchmarks("attention").main(
         quick=quick, json_file=json, chart_file=chart, only=only, memory=memory
     )
@@ -52,41 +61,22 @@ def attention(
 @bench.command()
 def training(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer steps and rounds.")] = False,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write the speeds to this file.", dir_okay=False)
-    ] = None,
-    joeynmt: Annotated[
-        Path | None,
-        typer.Option(
-            "--joeynmt",
-            help="Also run JoeyNMT 2.3 in this virtual environment, which is made if need be.",
-            file_okay=False,
-        ),
-    ] = None,
+    json: Json = None,
+    joeynmt: JoeyNMT = None,
 ) -> None:
     """Transformer-tiny on Multi30k en→de against a plain PyTorch loop, in target tokens a second.
 
     The data is read from REGARD_DATA: `regard data get multi30k` fetches it.
     """
-    if json is not None and not json.absolute().parent.is_dir():
-        raise ValueError(f"there is no folder {json.absolute().parent} to write {json.name} to")
+    _check_folders(json)
     _benchmarks("training").main(quick=quick, json_file=json, joeynmt=joeynmt)
 
 
 @bench.command()
 def decoding(
     quick: Annotated[bool, typer.Option("--quick", help="Few sentences, one round.")] = False,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write the rows to this file.", dir_okay=False)
-    ] = None,
-    joeynmt: Annotated[
-        Path | None,
-        typer.Option(
-            "--joeynmt",
-            help="Also run JoeyNMT 2.3 in this virtual environment, which is made if need be.",
-            file_okay=False,
-        ),
-    ] = None,
+    json: Json = None,
+    joeynmt: JoeyNMT = None,
     beam: Annotated[int, typer.Option(min=2, help="Size of the beams.")] = 5,
     sentences: Annotated[int, typer.Option(min=1, help="In a batch.")] = 64,
 ) -> None:
@@ -94,11 +84,17 @@ def decoding(
 
     1,000 sentences of Multi30k, from the folder that REGARD_DATA names.
     """
-    if json is not None and not json.absolute().parent.is_dir():
-        raise ValueError(f"there is no folder {json.absolute().parent} to write {json.name} to")
+    _check_folders(json)
     _benchmarks("decoding").main(
         quick=quick, json_file=json, joeynmt=joeynmt, beam=beam, sentences=sentences
     )
+
+
+def _check_folders(*files: Path | None) -> None:
+    """Raise now, not after minutes of measuring, if a file could not be written."""
+    for file in files:
+        if file is not None and not file.absolute().parent.is_dir():
+            raise ValueError(f"there is no folder {file.absolute().parent} to write {file.name} to")
 
 
 def _benchmarks(name: str) -> ModuleType:

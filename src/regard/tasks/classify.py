@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import nn
 
 from regard.data import Batches, Order, data_folder, train_tokenizer
@@ -21,9 +21,10 @@ from regard.data.sentences import (
 )
 from regard.models.classifier import DocumentClassifier
 from regard.tasks.classifier import CLASSES, TOKENIZER, Classifier, Model, write_classes
+from regard.tasks.tables import NamedOrFile, NoLoss
 from regard.training import Loss
 from regard.training.config import Config
-from regard.training.settings import Settings, read_settings
+from regard.training.settings import read_settings
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -35,11 +36,10 @@ KNOWN = {
 }
 
 
-class Data(Settings):
+class Data(NamedOrFile):
     """The table `[data]`; without `name` and `path` documents are generated."""
 
     name: Literal["movie_reviews", "nsmc"] | None = None
-    folder: str | None = Field(None, description="where a name's files are; or REGARD_DATA")
     path: str | None = Field(None, description="a .csv, .tsv, .jsonl (or .gz of them) or .zip")
     text: str = Field("text", description="the column, or key, of the text")
     label: str = Field("label", description="the column, or key, of the class")
@@ -54,16 +54,6 @@ class Data(Settings):
     max_sentences: Count = Field(60, description="of a longer document the end is read")
     batch: Count = Field(32, description="documents in a batch")
     count: int = Field(2000, ge=40, description="documents to generate")
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "Data":
-        if self.name is not None and self.path is not None:
-            raise ValueError("give name or path, not both")
-        return self
-
-
-class NoLoss(Settings):
-    """The table `[loss]`, which is empty: the loss is cross entropy."""
 
 
 class Classify:

@@ -6,26 +6,26 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from regard.data import data_folder, generate, train_tokenizer
 from regard.data.lines import lines
 from regard.models import LanguageModel
+from regard.tasks.tables import NamedOrFile, NoLoss
 from regard.tasks.writer import TOKENIZER, Model, Writer, build_language_model
 from regard.training import Loss
 from regard.training.config import Config
-from regard.training.settings import Settings, read_settings
+from regard.training.settings import read_settings
 
 Count = Annotated[int, Field(ge=1)]
 KNOWN = {"tinyshakespeare": "tinyshakespeare/input.txt"}
 
 
-class Data(Settings):
+class Data(NamedOrFile):
     """The table `[data]`; without `name` and `path` lines of dates are generated."""
 
     name: Literal["tinyshakespeare"] | None = None
-    folder: str | None = Field(None, description="where a name's file is; or REGARD_DATA")
     path: str | None = Field(None, description="a text file, plain or gzipped")
     valid: float = Field(0.1, gt=0, lt=1, description="the share at the end for validation")
     tokenizer: Literal["characters", "bpe"] = "characters"
@@ -33,16 +33,6 @@ class Data(Settings):
     context: int = Field(128, ge=2, description="tokens that are read at a time")
     batch: Count = Field(32, description="stretches of text in a batch")
     count: Count = Field(4000, description="lines to generate")
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "Data":
-        if self.name is not None and self.path is not None:
-            raise ValueError("give name or path, not both")
-        return self
-
-
-class NoLoss(Settings):
-    """The table `[loss]`, which is empty: the loss is cross entropy."""
 
 
 class Language:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import nn
 
 from regard.data import Tokenizer, read_recipe, train_tokenizer
@@ -16,19 +16,19 @@ from regard.data.scenes import generate_questions
 from regard.models.pair import PairClassifier
 from regard.tasks.classifier import CLASSES, write_classes
 from regard.tasks.judge import LEFT, RIGHT, Judge, Model, PairBatch, build_pair_model, pair_batch
+from regard.tasks.tables import NamedOrFile, NoLoss
 from regard.training import Loss
 from regard.training.config import Config
-from regard.training.settings import Settings, read_settings
+from regard.training.settings import read_settings
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class Data(Settings):
+class Data(NamedOrFile):
     """The table `[data]`; without `name` and `path` scenes with questions are generated."""
 
     name: Literal["scenes", "tatoeba"] | None = None
-    folder: str | None = Field(None, description="where the files of tatoeba are; or REGARD_DATA")
     path: str | None = Field(None, description="a .tsv (or .gz) of two texts and a label")
     left: int = Field(0, ge=0, description="column of the first text")
     right: int = Field(1, ge=0, description="column of the second text")
@@ -40,16 +40,6 @@ class Data(Settings):
     size: Count | None = Field(None, description="the largest number of tokens of each side")
     batch: Count = Field(64, description="pairs in a batch")
     count: int = Field(8000, ge=20, multiple_of=2, description="questions to generate")
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "Data":
-        if self.name is not None and self.path is not None:
-            raise ValueError("give name or path, not both")
-        return self
-
-
-class NoLoss(Settings):
-    """The table `[loss]`, which is empty: the loss is cross entropy."""
 
 
 class Pair:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.data.ratings import Ratings, read_movielens, read_ratings
 from regard.data.viewers import generate_opposites, generate_viewers
 from regard.tasks.advisor import Advisor, Model, build_model, write_ratings
+from regard.tasks.tables import NoLoss
 from regard.training import Loss
 from regard.training.config import Config
 from regard.training.settings import Settings, read_settings
@@ -43,10 +44,6 @@ class Data(Settings):
         if self.path is None and (self.users or self.items or self.rating):
             raise ValueError("users, items and rating belong to a CSV file: give its path")
         return self
-
-
-class NoLoss(Settings):
-    """The table `[loss]`, which is empty: the loss is cross entropy over all items."""
 
 
 class Choices(NamedTuple):
