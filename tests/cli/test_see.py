@@ -79,3 +79,10 @@ def test_bad_usage_is_one_sentence(
     assert main(["see", str(run), *arguments]) == status
     assert complaint in capsys.readouterr().err
     assert not (run / "a.html").exists()
+
+
+def test_a_trace_that_is_not_there_is_said_to_be_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["see", str(tmp_path / "none.attn")]) == 1
+    assert "there is no run and no trace" in capsys.readouterr().err

@@ -43,6 +43,8 @@ def see(
         raise typer.BadParameter("--checkpoints needs --html FILE")
     if source.is_file():
         trace = _stored(source, text)
+    elif not source.exists():
+        raise FileNotFoundError(f"there is no run and no trace {source}")
     elif text is None:
         raise typer.BadParameter(f'say what to read: regard see {source} "some text"')
     else:
