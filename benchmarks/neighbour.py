@@ -1,0 +1,41 @@
+"""Translation by looking it up: the translation of the most similar sentence that was seen.
+
+    python -m benchmarks.neighbour [RECIPE]
+
+For every source of the test split it takes the target of the training source whose characters are
+most like it, by the cosine of TF-IDF vectors of 1 to 4 characters. A model that has learned no more
+than what it has seen would do no better. It needs the recipe's data, by default that of tatoeba, in
+REGARD_DATA, and prints chrF and BLEU.
+"""
+
+import sys
+
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from regard.data import read_recipe
+from regard.evaluation import bleu, chrf
+
+
+def nearest(seen: list[str], asked: list[str]) -> list[int]:
+    """For each text that is asked for, the number of the most similar one that was seen."""
+    letters = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
+    known = letters.fit_transform(seen)
+    return np.asarray((letters.transform(asked) @ known.T).argmax(1)).ravel().tolist()
+
+
+def main(name: str) -> None:
+    """Print what looking up gives on a recipe's test split, judged as `regard evaluate` does."""
+    train, test = read_recipe(name, "train"), read_recipe(name, "test")
+    wanted: dict[str, list[str]] = {}  # all targets of a source
+    for source, target in test:
+        wanted.setdefault(str(source), []).append(target)
+    found = nearest([str(source) for source in train.sources], list(wanted))
+    written, references = [train.targets[n] for n in found], list(wanted.values())
+    print(f"{name}: {len(train):,} pairs seen, {len(wanted):,} sources asked")
+    print(f"chrF  {chrf(written, references, samples=0).figure.value:.1f}")
+    print(f"BLEU  {bleu(written, references, samples=0).figure.value:.1f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "tatoeba")
