@@ -11,12 +11,10 @@ _LETTERS: Recipe = {
     "model": {"kind": "luong", "preset": "tiny", "bidirectional": "all", "dropout": 0.0},
     "training": {"epochs": 5, "lr": 3e-3, "schedule": "cosine", "warmup": 50},
 }
-_MULTI30K: Recipe = {
+_CAPTIONS: Recipe = {  # those of Multi30k
     "task": "translate",
     "data": {"joint": True, "vocabulary": 8000, "tokens": 2400},
-    "model": {"kind": "transformer", "preset": "tiny", "tie": "all"},
     "loss": {"label_smoothing": 0.1},
-    "training": {"minutes": 60, "lr": 3e-3, "schedule": "inverse_sqrt", "warmup": 2000},
 }
 
 
@@ -49,21 +47,66 @@ RECIPES: dict[str, Recipe] = {
     "signal": _on(
         "signal", {**_LETTERS, "model": {**_LETTERS["model"], "frames": 12}}, sentences=64
     ),
-    "multi30k": _on("multi30k", _MULTI30K),
-    "multi30k-en-fr": _on("multi30k-en-fr", _MULTI30K),
-    "multi30k-de-en": _on("multi30k-de-en", _MULTI30K),
+    "multi30k": _on(
+        "multi30k",
+        {
+            **_CAPTIONS,
+            "model": {
+                "kind": "transformer",
+                "preset": "tiny",
+                "norm": "pre",
+                "tie": "all",
+                "attention_dropout": 0.0,
+            },
+            "training": {
+                "epochs": 30,
+                "lr": 3e-3,
+                "schedule": "cosine",
+                "warmup": 1000,
+                "evaluate_every": 800,
+                "average": 3,
+            },
+        },
+    ),
+    "multi30k-de-en": _on(
+        "multi30k-de-en",
+        {
+            **_CAPTIONS,
+            "model": {"kind": "bahdanau", "preset": "small"},
+            "training": {"epochs": 8, "lr": 2e-3, "schedule": "cosine", "warmup": 400},
+        },
+    ),
+    "multi30k-en-fr": _on(
+        "multi30k-en-fr",
+        {
+            **_CAPTIONS,
+            "model": {"kind": "gnmt", "preset": "small", "embedding": 128, "hidden": 128},
+            "training": {"epochs": 8, "lr": 2e-3, "schedule": "cosine", "warmup": 400},
+        },
+    ),
     "pronounce": _on(
         "pronounce",
         {
             **_LETTERS,
-            "model": {"kind": "luong", "preset": "small", "bidirectional": "all"},
-            "training": {"epochs": 10, "lr": 1e-3, "schedule": "cosine", "warmup": 200},
+            "model": {
+                "kind": "luong",
+                "preset": "small",
+                "bidirectional": "all",
+                "hidden": 192,
+                "layers": 2,
+                "dropout": 0.2,
+            },
+            "training": {"epochs": 12, "lr": 2e-3, "schedule": "cosine", "warmup": 200},
         },
         sentences=128,
     ),
     "tatoeba": _on(
         "tatoeba",
-        {**_MULTI30K, "training": {**_MULTI30K["training"], "minutes": 10}},
+        {
+            **_CAPTIONS,
+            "model": {"kind": "luong", "preset": "small", "bidirectional": "all"},
+            "training": {"epochs": 25, "lr": 2e-3, "schedule": "cosine", "warmup": 200},
+        },
         metric="bleu",
         source_tokenizer="bpe",
         target_tokenizer="bpe",
