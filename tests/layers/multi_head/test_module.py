@@ -1,0 +1,207 @@
+"""Multi-head attention as a module: dtypes, padding, copies, compiling, dropout, errors."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import regard
+from regard.layers import (
+    ALiBi,
+    MultiHeadAttention,
+    Rotary,
+)
+from tests.layers.multi_head.longhand import POSITIONS, B, D, H, M, N, double, steps
+
+
+def test_sequences_of_a_batch_do_not_influence_each_other():
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(D, H, kv_heads=3, position=Rotary(2), dropout=0.5)
+    x = torch.randn(B, 33, D)
+    changed = x.clone()
+    changed[1] = torch.randn(33, D) * 100
+    for mask in (None, regard.causal(), regard.lengths([33, 20, 5]), regard.window(3, 3)):
+        for mode in (True, False):
+            layer.train(mode)
+            outputs = []
+            for inputs in (x, changed):
+                torch.manual_seed(1)
+                outputs.append(layer(inputs, mask=mask))
+            first, second = outputs
+            assert torch.equal(first[[0, 2]], second[[0, 2]])
+            assert not torch.equal(first[1], second[1])
+
+
+def test_nan_in_padding_reaches_no_output_and_no_gradient():
+    layer = MultiHeadAttention(D, H, kv_heads=3)
+    memory = torch.randn(B, N, D)
+    memory[0, 5:] = math.nan
+    memory[2] = math.inf
+    mask = regard.lengths([5, N, 0])
+    query = torch.randn(B, M, D)
+    output = layer(query, memory, mask=mask)
+    output.sum().backward()
+    clean = layer(query, torch.where(memory.isfinite(), memory, 7.0), mask=mask)
+    torch.testing.assert_close(output, clean)
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+    x = memory.clone()  # padded queries are hidden too
+    output = layer(x, mask=regard.lengths([5, N, 0], [5, N, 0]))
+    assert output.isfinite().all()
+    layer.zero_grad()
+    output.sum().backward()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+    stepped, _ = layer.step(query[:, :1], layer.start(B, memory, mask))
+    torch.testing.assert_close(stepped, clean[:, :1])
+
+
+def test_a_sequence_of_length_zero_gives_the_bias_of_the_output():
+    layer = MultiHeadAttention(D, H)
+    nn.init.normal_(layer.output_projection.bias)
+    output = layer(torch.randn(2, M, D), mask=regard.lengths([0, 3]))
+    torch.testing.assert_close(output[0], layer.output_projection.bias.expand(M, D))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_every_dtype_comes_out_as_it_went_in(dtype, position):
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(D, H, kv_heads=2, position=POSITIONS[position]())
+    x = torch.randn(B, N, D)
+    exact = layer.double()(x.double(), mask=regard.causal())
+    layer = layer.to(dtype)
+    output = layer(x.to(dtype), mask=regard.causal())
+    assert output.dtype == dtype
+    tolerance = 8 * torch.finfo(dtype).eps * exact.abs().max().item()
+    assert (output.double() - exact).abs().max() < max(tolerance, 1e-6)
+    y, _ = layer.step(x[:, :1].to(dtype), layer.start(B))
+    assert y.dtype == dtype
+
+
+def test_nothing_stays_on_the_layer_after_a_call():
+    layer = MultiHeadAttention(D, H, position=ALiBi(H), dropout=0.1)
+    before = {name: set(vars(module)) for name, module in layer.named_modules()}
+    values = {k: v for k, v in vars(layer).items() if not k.startswith("_")}
+    layer(torch.randn(B, N, D), mask=regard.causal(), return_map=True).map.dense()
+    steps(layer, torch.randn(B, N, D), layer.start(B))
+    assert {name: set(vars(module)) for name, module in layer.named_modules()} == before
+    assert {k: v for k, v in vars(layer).items() if not k.startswith("_")} == values
+    assert not list(layer.buffers())
+
+
+def test_copies_and_saved_weights_give_the_same_numbers():
+    scores = ["dot", *[regard.General(2, 2) for _ in range(5)]]
+    layer = MultiHeadAttention(D, H, kv_heads=3, score=scores, qk_norm=nn.RMSNorm)
+    x = torch.randn(B, N, D)
+    twin = copy.deepcopy(layer)
+    assert torch.equal(twin(x), layer(x))
+    other = MultiHeadAttention(
+        D,
+        H,
+        kv_heads=3,
+        score=["dot", *[regard.General(2, 2) for _ in range(5)]],
+        qk_norm=nn.RMSNorm,
+    )
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), layer(x))
+    nn.init.zeros_(layer.query_projection.weight)
+    assert not torch.equal(twin(x), layer(x))
+
+
+@pytest.mark.parametrize("kv_heads", [6, 3])
+def test_it_compiles_without_a_break(kv_heads):
+    layer = MultiHeadAttention(D, H, kv_heads=kv_heads, position=Rotary(2))
+    x = torch.randn(B, 33, D)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    mask = regard.causal()
+    torch.testing.assert_close(compiled(x, mask=mask), layer(x, mask=mask), atol=1e-5, rtol=1e-5)
+    lengths = torch.tensor([33, 20, 0])
+    visible = (torch.arange(33) < lengths[:, None]).unsqueeze(1)
+    torch.testing.assert_close(
+        compiled(x, mask=visible), layer(x, mask=visible), atol=1e-5, rtol=1e-5
+    )
+
+
+def test_it_exports():
+    layer = MultiHeadAttention(D, H, kv_heads=3, position=ALiBi(H)).eval()
+    x = torch.randn(B, 33, D)
+    program = torch.export.export(layer, (x,))
+    torch.testing.assert_close(program.module()(x), layer(x), atol=1e-5, rtol=1e-5)
+
+
+def test_dropout_falls_on_the_weights_in_train_mode_only():
+    layer = MultiHeadAttention(D, H, dropout=0.5, output_projection=False).double()
+    x = double(B, 31, D)
+    q, k, v = (
+        projection(x).unflatten(-1, (H, -1)).transpose(1, 2)
+        for projection in (layer.query_projection, layer.key_projection, layer.value_projection)
+    )
+    torch.manual_seed(0)
+    dropped = regard.attend(q, k, v, dropout=0.5).transpose(1, 2).flatten(-2)
+    torch.manual_seed(0)
+    torch.testing.assert_close(layer(x), dropped)
+    assert not torch.equal(layer(x), layer(x))
+    torch.testing.assert_close(layer.eval()(x), regard.attend(q, k, v).transpose(1, 2).flatten(-2))
+
+
+@pytest.mark.parametrize("kv_heads", [8, 2])
+def test_with_dropout_and_padding_no_flop_is_spent_on_the_reference_path(kv_heads):
+    batch, heads, length, width = 4, 8, 128, 16
+    q = torch.randn(batch, kv_heads, heads // kv_heads, length, width)
+    k = torch.randn(batch, kv_heads, 1, length, width)
+    mask = regard.lengths([128, 100, 50, 3])
+    for dropout, own in ((0.1, mask), (0.0, mask), (0.1, mask & regard.causal())):
+        assert regard.explain(q, k, k, mask=own, dropout=dropout).path != "reference"
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: MultiHeadAttention(10, 3), "multiple of heads.*try dim=9 or dim=12"),
+        (lambda: MultiHeadAttention(12, 6, kv_heads=4), "multiple of kv_heads.*1, 2, 3, 6"),
+        (lambda: MultiHeadAttention(12, 0), "heads must be 1 or more, got 0"),
+        (lambda: MultiHeadAttention(12, 3, key_dim=-1), "key_dim must be 1 or more"),
+        (lambda: MultiHeadAttention(12, 3, dropout=1.0), "dropout is a probability"),
+        (lambda: MultiHeadAttention(12, 3, score="scaled"), "did you mean 'scaled_dot'"),
+        (lambda: MultiHeadAttention(12, 3, score="additive"), "regard.Additive"),
+        (lambda: MultiHeadAttention(12, 3, score=["dot", "dot"]), "2 scores for 3 heads"),
+        (lambda: MultiHeadAttention(12, 3, score=["dot", "dot", "dto"]), "did you mean 'dot'"),
+        (lambda: MultiHeadAttention(12, 3, position=ALiBi(4)), "use ALiBi\\(3\\)"),
+        (lambda: MultiHeadAttention(12, 3, position=Rotary(6)), "use Rotary\\(4\\)"),
+        (
+            lambda: MultiHeadAttention(12, 3, out_dim=5, output_projection=False),
+            "leave out out_dim=5",
+        ),
+    ],
+)
+def test_a_bad_configuration_is_told_what_to_change(make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make()
+
+
+def test_a_position_without_hooks_is_refused():
+    with pytest.raises(TypeError, match=r"derive it from regard\.layers\.Position"):
+        MultiHeadAttention(12, 3, position=object())
+
+
+def test_bad_inputs_are_told_what_to_change():
+    layer = MultiHeadAttention(D, H, key_dim=11)
+    x = torch.randn(B, N, D)
+    with pytest.raises(ValueError, match=r"query should be \(batch, length, 12\), got \(7, 12\)"):
+        layer(x[0])
+    with pytest.raises(ValueError, match=r"key should be \(batch, length, 11\)"):
+        layer(x)
+    with pytest.raises(TypeError, match="bool tensor"):
+        MultiHeadAttention(D, H)(x, mask=torch.zeros(N, N))
+    layer = MultiHeadAttention(D, H)
+    with pytest.raises(ValueError, match="memory_mask needs a memory"):
+        layer.start(B, memory_mask=regard.lengths([1, 2, 3]))
+    with pytest.raises(ValueError, match="multiple of it, got 4"):
+        layer.start(4, x)
+    with pytest.raises(ValueError, match="differs from query to query"):
+        layer.start(B, x, regard.causal())
+    with pytest.raises(ValueError, match="does not fit a memory of 3 sentences"):
+        layer.start(B, x, regard.lengths([1, 2]))
+    with pytest.raises(ValueError, match="state is of 2 sequences"):
+        layer.step(x[:, :1], layer.start(2))

@@ -1,0 +1,179 @@
+"""Attention within tiles in any layout in memory, in memory used again, on other devices."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.paths import flash, formula, pages, products, tile
+from regard.paths.tiles import Tile, attend_tiles
+from tests.paths.tiles.tilings import (
+    ALL,
+    BAD,
+    SCALE,
+    TILINGS,
+    B,
+    D,
+    E,
+    H,
+    M,
+    N,
+    assert_same,
+    bool_mask,
+    inputs,
+    random,
+    shown_by,
+    written_out,
+)
+
+
+def rearranged(tensor: Tensor, how: str) -> Tensor:
+    """The same numbers, elsewhere in memory."""
+    tensor = tensor.detach()
+    if how == "heads side by side":
+        return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+    if how == "columns":
+        return tensor.transpose(2, 3).contiguous().transpose(2, 3)
+    if how == "every other":
+        return tensor.repeat_interleave(2, -1)[..., ::2]
+    if how == "expanded entries":
+        return tensor[:1].expand_as(tensor)
+    if how == "expanded heads":
+        return tensor[:, :1].expand_as(tensor)
+    assert how == "expanded rows"
+    return tensor[:, :, :1].expand_as(tensor)
+
+
+@pytest.mark.parametrize("name", ["one without a mask", "rows apart", "a rectangle and a triangle"])
+@pytest.mark.parametrize(
+    "how",
+    ["heads side by side", "columns", "every other", "expanded entries", "expanded heads",
+     "expanded rows"],
+)  # fmt: skip
+def test_any_layout_in_memory_gives_the_same(how: str, name: str):
+    tensors = [rearranged(t, how).requires_grad_() for t in inputs()]
+    assert_same(TILINGS[name], tensors)
+
+
+def test_layouts_that_the_kernels_read_are_not_copied():
+    from regard.paths.tiled import _rows
+
+    for how in ("heads side by side", "expanded entries", "expanded heads"):
+        tensor = rearranged(random(B, H, M, D), how)
+        assert _rows(tensor) is tensor
+    one = random(B, H, 1, D).transpose(1, 2).contiguous().transpose(1, 2)
+    assert _rows(one) is one
+
+
+def test_an_expanded_mask_is_not_written_out():
+    mask = torch.ones(M, N, dtype=torch.bool).expand(B, H, M, N)
+    assert flash.additive(mask, torch.float32).shape == (1, 1, M, N)
+
+
+@pytest.mark.parametrize("name", TILINGS)
+def test_without_a_gradient_the_result_is_the_same(name: str):
+    q, k, v = (t.detach() for t in inputs(groups=H, width=E))
+    truth = written_out(q, k, v, shown_by(TILINGS[name], (B, H, M, N)), SCALE)
+    found = attend_tiles(q, k, v, TILINGS[name], SCALE)
+    torch.testing.assert_close(found, truth, rtol=0, atol=1e-9)
+
+
+def test_small_tiles_of_single_entries_are_plain_products():
+    q, k, v = (t.detach() for t in inputs(groups=H, width=E))
+    tiles = [Tile(slice(0, 1), ALL, slice(0, 3)), Tile(slice(1, 2), slice(2, 9), slice(4, 12))]
+    assert products.suits(q, k, v, tiles)
+    for other in (
+        [Tile(ALL, slice(0, 2), ALL), *tiles[1:]],  # two entries
+        [tiles[0]._replace(mask=bool_mask(M, 3)), tiles[1]],
+        [tiles[0]._replace(causal=True), tiles[1]],
+    ):
+        assert not products.suits(q, k, v, other)
+    truth = written_out(q, k, v, shown_by(tiles, (B, H, M, N)), SCALE)
+    torch.testing.assert_close(attend_tiles(q, k, v, tiles, SCALE), truth, rtol=0, atol=1e-9)
+
+
+def test_a_remainder_of_keys_is_filled_with_hidden_ones():
+    narrow = Tile(ALL, ALL, slice(3, 40))
+    wide = tile.widened(narrow, 60)
+    assert wide.keys == slice(3, 51)
+    assert wide.mask is not None
+    assert torch.equal(wide.mask == 0, torch.arange(48) < 37)
+    assert tile.widened(narrow, 45) is narrow  # there are no more keys
+    assert tile.widened(narrow._replace(causal=True), 60).causal
+    assert tile.widened(narrow._replace(keys=slice(0, 32)), 60).mask is None
+    assert_same([narrow], inputs(keys=60))
+    more = Tile(ALL, ALL, slice(45, 56), causal=True, continues=True)
+    assert_same([narrow, more], inputs(keys=60))
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_keys_that_fill_a_remainder_may_be_nan(bad: float):
+    q, k, v = tensors = inputs(keys=60)
+    with torch.no_grad():
+        k[:, :, 40:] = v[:, :, 40:] = bad
+    tiles = [Tile(ALL, ALL, slice(3, 40))]
+    output = attend_tiles(q, k, v, tiles, SCALE)
+    gradients = torch.autograd.grad(output.sum(), tensors)
+    assert all(bool(torch.isfinite(t).all()) for t in (output, *gradients))
+    with torch.no_grad():
+        k[:, :, 40:] = v[:, :, 40:] = 0.0
+    torch.testing.assert_close(attend_tiles(q, k, v, tiles, SCALE), output, rtol=0, atol=0)
+
+
+def test_large_blocks_are_used_again_when_nothing_holds_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "LARGE", 1)
+    monkeypatch.setattr(pages, "_free", {})
+    one = pages.room((5, 7), torch.float32, zero=False)
+    place = one.data_ptr()
+    view = one[2:]
+    del one
+    assert pages.room((5, 7), torch.float32, zero=False).data_ptr() != place  # the view holds it
+    view.fill_(3)
+    del view
+    places = [pages.room((5, 7), torch.float32, zero=True) for _ in range(2)]
+    assert place in [t.data_ptr() for t in places]
+    assert not any(t.any() for t in places)
+
+
+def test_few_free_blocks_are_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "LARGE", 1)
+    monkeypatch.setattr(pages, "KEPT", 1000)
+    monkeypatch.setattr(pages, "_free", {})
+    for size in (100, 200, 300, 1001):
+        pages.room((size,), torch.uint8, zero=False)
+    assert sorted(pages._free) == [100, 200, 300]
+    pages.room((500,), torch.uint8, zero=False)
+    assert sorted(pages._free) == [500]
+
+
+@pytest.mark.parametrize("name", ["some rows", "rows apart", "entries apart"])
+def test_memory_used_again_holds_the_same(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "LARGE", 1)
+    assert_same(TILINGS[name], inputs())
+
+
+@pytest.mark.parametrize("name", TILINGS)
+def test_other_devices_compute_the_same_through_the_public_function(name: str):
+    q, k, v = tensors = inputs(width=E)
+    found = formula.elsewhere(q, k, v, flash_tiles(TILINGS[name]), SCALE)
+    truth = written_out(q, k, v, shown_by(TILINGS[name], (B, H, M, N)), SCALE)
+    torch.testing.assert_close(found, truth, rtol=0, atol=1e-9)
+    if found.requires_grad:
+        upstream = random(*truth.shape)
+        expected = torch.autograd.grad(truth, tensors, upstream)
+        for one, other in zip(torch.autograd.grad(found, tensors, upstream), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+def flash_tiles(tiles: list[Tile]) -> list[Tile]:
+    """Without empty ones, which attend_tiles drops."""
+    return [t for t in tiles if t.rows != slice(3, 3) and t.keys != slice(7, 7)]
+
+
+def test_it_compiles_without_a_break():
+    tiles = [Tile(ALL, ALL, ALL, bool_mask(M, N))]
+    tensors = inputs(width=E)
+    attend = torch.compile(attend_tiles, backend="aot_eager", fullgraph=True)
+    found = torch.autograd.grad(attend(*tensors, tiles, SCALE).sum(), tensors)
+    expected = torch.autograd.grad(attend_tiles(*tensors, tiles, SCALE).sum(), tensors)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
