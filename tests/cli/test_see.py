@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> Path:
     model = build_model({"kind": "luong", "preset": "tiny"}, letters, letters)
     save_file(dict(model.state_dict()), folder / "model.safetensors")
     (folder / "config.toml").write_text(
-        'task = "translate"\n[model]\nkind = "luong"\npreset = "tiny"\n'
+        'task = "translate"\n[model]\nkind = "luong"\npreset = "tiny"\n[training]\nsteps = 7\n'
     )
     return folder
 

@@ -162,7 +162,7 @@ def test_an_existing_run_is_refused(here, capsys):
         (["small.toml", "--set", "training.lr"], 2, "expected table.key=value"),
         (["small.toml", "--set", "data.nmae=x"], 1, "did you mean 'name'"),
         (["small.toml", "--set", "task=translat"], 2, "did you mean 'translate'"),
-        (["--resume", "--out", "none"], 1, "there is no run in none"),
+        (["--resume", "--out", "none"], 1, "none is no run of regard train"),
         (["small.toml", "--out", "/proc/run"], 1, "/proc/run"),
     ],
 )

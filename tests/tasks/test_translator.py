@@ -108,7 +108,7 @@ def test_what_is_no_run_is_one_sentence(run, tmp_path):
     (tmp_path / "config.toml").write_text("task = ")
     with pytest.raises(ValueError, match="is not TOML"):
         regard.load(tmp_path)
-    (tmp_path / "config.toml").write_text("task = 'translat'")
+    (tmp_path / "config.toml").write_text("task = 'translat'\n[training]\nsteps = 7\n")
     with pytest.raises(ValueError, match="did you mean 'translate'"):
         regard.load(tmp_path)
     (tmp_path / "config.toml").write_bytes((run / "config.toml").read_bytes())

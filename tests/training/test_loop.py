@@ -215,7 +215,7 @@ def test_an_existing_run_is_not_overwritten(tmp_path, largest, configure):
 
 
 def test_there_must_be_a_run_to_resume(tmp_path, largest, configure):
-    with pytest.raises(FileNotFoundError, match=r"there is no run in .*none"):
+    with pytest.raises(FileNotFoundError, match=r"none is no run of regard train"):
         train(largest(), configure(steps=2), tmp_path / "none", resume=True)
     assert not (tmp_path / "none").exists()
 

@@ -87,8 +87,9 @@ def _exact(translator: "Translator") -> tuple[int, int]:
     from regard.training import read_settings
 
     config = translator.config
-    data = read_settings(Data, config["data"], "data")
-    pairs = Splits(data, config["seed"]).read("test")
+    assert config is not None  # it was opened from a run
+    data = read_settings(Data, config.data, "data")
+    pairs = Splits(data, config.seed).read("test")
     found = translator.translate(list(pairs.sources))
     right = sum(one.text == want for one, want in zip(found, pairs.targets, strict=True))
     return right, len(pairs)

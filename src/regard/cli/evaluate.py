@@ -70,8 +70,8 @@ def _pairs(translator: "Translator", data: list[Path] | None, split: str) -> "Pa
             raise typer.BadParameter("give --data once, or twice for two aligned files")
         return read_pairs(data[0])
     config = translator.config
-    settings = read_settings(Data, config.get("data", {}), "data")
-    return Splits(settings, int(config.get("seed", 1))).read(split)
+    assert config is not None  # it was opened from a run
+    return Splits(read_settings(Data, config.data, "data"), config.seed).read(split)
 
 
 def _figures(run: Path) -> dict[str, float]:

@@ -17,7 +17,7 @@ from regard.tasks.node_classifier import NodeClassifier
 from regard.tasks.pair import Pair
 from regard.tasks.recipes import RECIPES, find_recipe
 from regard.tasks.recommend import Recommend
-from regard.tasks.run import load, load_weights, read_run_config
+from regard.tasks.run import load, load_weights
 from regard.tasks.seer import Seer
 from regard.tasks.translate import Translate
 from regard.tasks.translator import Translation, Translator
@@ -67,5 +67,4 @@ __all__ = [
     "find_recipe",
     "load",
     "load_weights",
-    "read_run_config",
 ]

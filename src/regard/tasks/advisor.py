@@ -15,7 +15,8 @@ from regard.data.lines import readable
 from regard.data.profiles import Profiles
 from regard.data.ratings import Ratings
 from regard.models.recommender import Factorisation, Recommender
-from regard.tasks.run import load_weights, read_run_config
+from regard.tasks.run import load_weights
+from regard.training.folder import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -85,7 +86,7 @@ class Advisor:
     def open(cls, run: str | Path) -> "Advisor":
         """A run of the task `recommend`."""
         run, config = Path(run), read_run_config(run)
-        options = read_settings(Model, config.get("model", {}), "model")
+        options = read_settings(Model, config.model, "model")
         ratings = read_tables(run)
         model = build_model(options, ratings)
         if not isinstance(model, Recommender):

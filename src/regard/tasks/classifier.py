@@ -12,7 +12,8 @@ from regard.data import Tokenizer, load_tokenizer
 from regard.data.lines import readable
 from regard.data.sentences import collate_documents, document_pieces, encode_document
 from regard.models.classifier import DocumentClassifier
-from regard.tasks.run import load_weights, read_run_config
+from regard.tasks.run import load_weights
+from regard.training.folder import read_run_config
 from regard.training.settings import Settings, read_settings
 from regard.visual.document import ShadedDocument
 
@@ -75,9 +76,9 @@ class Classifier:
         """A run of the task `classify`."""
         run, config = Path(run), read_run_config(run)
         tokenizer, classes = load_tokenizer(run / TOKENIZER), read_classes(run / CLASSES)
-        options = read_settings(Model, config.get("model", {}), "model").model_dump()
+        options = read_settings(Model, config.model, "model").model_dump()
         model = DocumentClassifier(len(tokenizer), len(classes), **options)
-        data = config.get("data", {})
+        data = config.data
         limits = {name: data[name] for name in ("max_words", "max_sentences") if name in data}
         load_weights(model, run)
         return cls(model, tokenizer, classes, **limits)

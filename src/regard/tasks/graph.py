@@ -19,9 +19,10 @@ from regard.data.graph import (
 from regard.data.recipes import data_folder
 from regard.models.graph import GraphAttentionNetwork
 from regard.tasks.node_classifier import NodeClassifier, read_graph_of, write_graph
-from regard.tasks.run import load_weights, read_run_config
+from regard.tasks.run import load_weights
 from regard.training import Loss
 from regard.training.config import Config
+from regard.training.folder import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -97,7 +98,7 @@ class GraphTask:
     def open(cls, run: Path) -> NodeClassifier:
         """What `regard.load` gives for a run of this task."""
         graph = read_graph_of(run)
-        model = read_settings(Model, read_run_config(run).get("model", {}), "model")
+        model = read_settings(Model, read_run_config(run).model, "model")
         return NodeClassifier(load_weights(build_network(graph, model), run), graph)
 
     def build(self) -> nn.Module:

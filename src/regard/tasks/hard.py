@@ -12,9 +12,10 @@ from regard.data.marked import DIGITS, MARKS, Marked, marked_digits
 from regard.layers.reinforce import reinforce_loss
 from regard.models.hard import HardReader
 from regard.tasks.finder import Finder
-from regard.tasks.run import load_weights, read_run_config
+from regard.tasks.run import load_weights
 from regard.training import Loss
 from regard.training.config import Config
+from regard.training.folder import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -90,7 +91,7 @@ class HardTask:
     @classmethod
     def open(cls, run: Path) -> Finder:
         """What `regard.load` gives for a run of this task."""
-        model = read_settings(Model, read_run_config(run).get("model", {}), "model")
+        model = read_settings(Model, read_run_config(run).model, "model")
         return Finder(load_weights(_build(model), run))
 
     def build(self) -> nn.Module:

@@ -20,10 +20,11 @@ from regard.data.image import (
 )
 from regard.data.recipes import data_folder
 from regard.models.image import ImageClassifier
-from regard.tasks.run import load_weights, read_run_config
+from regard.tasks.run import load_weights
 from regard.tasks.seer import Seer, read_classes, write_classes
 from regard.training import Loss
 from regard.training.config import Config
+from regard.training.folder import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -110,7 +111,7 @@ class ImageTask:
     def open(cls, run: Path) -> Seer:
         """What `regard.load` gives for a run of this task."""
         size, scale, classes = read_classes(run)
-        model = read_settings(Model, read_run_config(run).get("model", {}), "model")
+        model = read_settings(Model, read_run_config(run).model, "model")
         return Seer(load_weights(_build(size, scale, classes, model), run), size, scale, classes)
 
     def build(self) -> nn.Module:

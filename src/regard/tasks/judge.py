@@ -13,7 +13,8 @@ from regard.data import Tokenizer, load_tokenizer
 from regard.data.scenes import Scene
 from regard.models.pair import PairClassifier
 from regard.tasks.classifier import CLASSES, read_classes
-from regard.tasks.run import load_weights, read_run_config
+from regard.tasks.run import load_weights
+from regard.training.folder import read_run_config
 from regard.training.settings import Settings, read_settings
 from regard.visual.pair import SeenPair
 
@@ -76,7 +77,7 @@ class Judge:
         run, config = Path(run), read_run_config(run)
         left, classes = load_tokenizer(run / LEFT), read_classes(run / CLASSES)
         right = load_tokenizer(run / RIGHT) if (run / RIGHT).is_file() else None
-        options = read_settings(Model, config.get("model", {}), "model")
+        options = read_settings(Model, config.model, "model")
         model = build_pair_model(options, len(classes), left, right)
         load_weights(model, run)
         return cls(model, left, right, classes)

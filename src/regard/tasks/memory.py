@@ -12,9 +12,10 @@ from torch import nn
 from regard.data.bits import BIT_TASKS, Bits, draw_bits
 from regard.models.turing import LongShortTermMemory, NeuralTuringMachine
 from regard.tasks.machine import Machine, wrong
-from regard.tasks.run import load_weights, read_run_config
+from regard.tasks.run import load_weights
 from regard.training import Loss
 from regard.training.config import Config
+from regard.training.folder import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -85,8 +86,8 @@ class MemoryTask:
     def open(cls, run: Path) -> Machine:
         """What `regard.load` gives for a run of this task."""
         config = read_run_config(run)
-        data = read_settings(Data, config.get("data", {}), "data")
-        model = read_settings(Model, config.get("model", {}), "model")
+        data = read_settings(Data, config.data, "data")
+        model = read_settings(Model, config.model, "model")
         return Machine(load_weights(cls(data, model).build(), run), data.name)
 
     def build(self) -> nn.Module:

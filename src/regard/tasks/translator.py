@@ -14,7 +14,9 @@ from regard.data.tokenizer_pieces import Pieces
 from regard.decoding import Hypothesis, Limits, batched, greedy, sample
 from regard.decoding import beam as beam_search
 from regard.models import build
-from regard.tasks.run import load_weights, read_run_config
+from regard.tasks.run import load_weights
+from regard.training.config import Config
+from regard.training.folder import read_run_config
 
 SOURCE, TARGET = "tokenizer.source.json", "tokenizer.target.json"
 
@@ -65,11 +67,11 @@ class Translator:
         model: nn.Module,
         source: Tokenizer | None,
         target: Tokenizer,
-        config: Mapping[str, Any] | None = None,
+        config: Config | None = None,
     ) -> None:
         self.model: Any = model.eval()
         self.source, self.target = source, target
-        self.config = {} if config is None else dict(config)
+        self.config = config
 
     @classmethod
     def open(cls, run: str | Path) -> "Translator":
@@ -78,7 +80,7 @@ class Translator:
         config = read_run_config(run)
         target = load_tokenizer(run / TARGET)
         source = load_tokenizer(run / SOURCE) if (run / SOURCE).is_file() else None
-        model = build_model(config.get("model", {}), source, target)
+        model = build_model(config.model, source, target)
         return cls(load_weights(model, run), source, target, config)
 
     @overload

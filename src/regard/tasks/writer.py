@@ -9,7 +9,8 @@ from torch import Tensor
 
 from regard.data import Tokenizer, load_tokenizer
 from regard.models import LanguageModel
-from regard.tasks.run import load_weights, read_run_config
+from regard.tasks.run import load_weights
+from regard.training.folder import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -55,8 +56,8 @@ class Writer:
         """A run of the task `language`."""
         run, config = Path(run), read_run_config(run)
         tokenizer = load_tokenizer(run / TOKENIZER)
-        options = read_settings(Model, config.get("model", {}), "model")
-        context = int(config.get("data", {}).get("context", 128))
+        options = read_settings(Model, config.model, "model")
+        context = int(config.data.get("context", 128))
         model = build_language_model(options, len(tokenizer), context)
         load_weights(model, run)
         return cls(model, tokenizer, context=context)

@@ -41,11 +41,17 @@ def open_run(run: Path, config: Config, task: Task, *, resume: bool) -> Iterator
         yield found[max(found)] if found else None
 
 
-def read_run_config(run: Path) -> Config:
-    """The configuration of a run."""
-    if not (run / "config.toml").is_file():
-        raise FileNotFoundError(f"there is no run in {run}: it has no config.toml")
-    return read_config(run / "config.toml")
+def read_run_config(run: str | Path) -> Config:
+    """What a run was made with.
+
+    Raises:
+        FileNotFoundError, ValueError: if it is no run, or its configuration is damaged
+    """
+    path = Path(run) / "config.toml"
+    if not path.is_file():
+        what = "has no config.toml in it" if Path(run).is_dir() else "is not there"
+        raise FileNotFoundError(f"{run} is no run of regard train: it {what}")
+    return read_config(path)
 
 
 def check_free(run: Path) -> None:
