@@ -12,7 +12,8 @@ import time
 import torch
 import torch.nn.functional as F
 
-from regard.models.image import ATTENTIONS, ImageClassifier
+from regard.models.image import ImageClassifier
+from regard.models.self_attention import SELF_ATTENTIONS
 
 
 def main() -> None:
@@ -28,10 +29,11 @@ def main() -> None:
     images = torch.rand(wanted.rows, wanted.side, wanted.side)
     labels = torch.randint(10, (wanted.rows,))
     models = {
-        name: ImageClassifier((wanted.side, wanted.side), 10, attention=name) for name in ATTENTIONS
+        name: ImageClassifier((wanted.side, wanted.side), 10, attention=name)
+        for name in SELF_ATTENTIONS
     }
     optimizers = {name: torch.optim.AdamW(model.parameters()) for name, model in models.items()}
-    fastest = dict.fromkeys(ATTENTIONS, float("inf"))
+    fastest = dict.fromkeys(SELF_ATTENTIONS, float("inf"))
     for _ in range(wanted.turns):
         for name, model in models.items():
             start = time.perf_counter()

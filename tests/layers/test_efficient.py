@@ -342,6 +342,8 @@ def test_bad_inputs_say_what_was_expected():
         layer.step(x, layer.start(B))
     with pytest.raises(ValueError, match=r"step takes one position of each sequence, \(2, 1, 10\)"):
         layer.step(x[:, :1], layer.start(2))
+    with pytest.raises(ValueError, match="has no map, since its state does not hold the keys"):
+        layer.step(x[:, :1], layer.start(B), return_map=True)
     with pytest.raises(ValueError, match=r"is for 3 sentences, .* got 4"):
         layer.start(4, x)
     with pytest.raises(ValueError, match="memory_mask needs a memory"):

@@ -13,6 +13,7 @@ import regard
 from regard.layers import (
     ALiBi,
     DecoderLayer,
+    EfficientAttention,
     EncoderLayer,
     Learned,
     PostNorm,
@@ -197,7 +198,14 @@ def test_the_maps_are_those_of_the_attentions_inside(order):
     "position", [None, Rotary(2), ALiBi(6), Learned(DIM, 40)], ids=lambda p: type(p).__name__
 )
 def test_steps_of_an_encoder_layer_equal_the_causal_pass(order, kv_heads, position):
-    layer = encoder(add_norm=ORDERS[order], kv_heads=kv_heads, position=position)
+    check_steps(encoder(add_norm=ORDERS[order], kv_heads=kv_heads, position=position))
+
+
+def test_steps_of_an_encoder_layer_with_efficient_attention_equal_the_causal_pass():
+    check_steps(encoder(attention=EfficientAttention))
+
+
+def check_steps(layer: EncoderLayer) -> None:
     x = double(B, 19, DIM)
     with torch.no_grad():
         full = layer(x, mask=regard.causal())
@@ -325,6 +333,8 @@ def test_they_compile_without_a_break_and_export(order):
 def test_a_bad_configuration_is_told_what_to_change():
     with pytest.raises(ValueError, match="try dim=9 or dim=12"):
         EncoderLayer(10, 3, 7)
+    with pytest.raises(ValueError, match="are of multi-head attention only"):
+        EncoderLayer(12, 3, 7, attention=EfficientAttention, kv_heads=1)
     with pytest.raises(ValueError, match="multiple of kv_heads"):
         DecoderLayer(12, 3, 7, kv_heads=2)
     with pytest.raises(ValueError, match="dropout is a probability"):

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from regard.models.image import ATTENTIONS, ImageClassifier
+from regard.models.image import ImageClassifier
+from regard.models.self_attention import SELF_ATTENTIONS
 
 
 def make(**options) -> ImageClassifier:
@@ -20,7 +21,7 @@ def test_patches_are_cut_from_where_they_are() -> None:
     torch.testing.assert_close(changed[9], expected)
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("attention", SELF_ATTENTIONS)
 @pytest.mark.parametrize("region", [None, 1])
 def test_weights_of_patches_sum_to_one_and_asking_changes_nothing(attention, region) -> None:
     model = make(attention=attention, region=region).eval()
@@ -48,7 +49,7 @@ def test_weights_of_regions_lie_where_the_patches_are() -> None:
     assert int(weights.argmax()) == 3 * 8 + 5
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("attention", SELF_ATTENTIONS)
 def test_every_parameter_gets_a_gradient(attention: str) -> None:
     for region in (None, 1):
         model = make(attention=attention, region=region)

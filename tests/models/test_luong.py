@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 import regard.models.aligner
+from regard.core.normalize import NORMALIZERS
 from regard.layers import HardAttention, LocalAttention, PredictedCenter
 from regard.models import Memory, build, find_aligner
 
@@ -92,6 +93,20 @@ def test_local_and_hard_attention_are_those_of_the_layers():
         torch.testing.assert_close(context, expected.output)
         torch.testing.assert_close(map.dense()[:, 0], expected.map.dense())
         torch.testing.assert_close(map.scores.dense()[:, 0], expected.map.scores.dense())
+
+
+@pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
+def test_sparse_attention_is_the_normalizer_of_that_name(name):
+    query = torch.randn(B, T, 3, dtype=torch.float64)
+    states = 3 * torch.randn(B, S, 5, dtype=torch.float64)
+    aligner = find_aligner(name, score="general")(3, 5).double()
+    context, map = aligner(query, Memory(states, LENGTHS, None), return_map=True)
+    for b, count in enumerate(LENGTHS.tolist()):
+        scores = query[b] @ aligner.score.weight @ states[b, :count].T
+        weights = NORMALIZERS[name](scores)
+        assert (weights == 0).any()
+        torch.testing.assert_close(map.dense()[b, 0, :, :count], weights)
+        torch.testing.assert_close(context[b], weights @ states[b, :count])
 
 
 def test_a_gumbel_choice_is_drawn_in_training_only():

@@ -34,6 +34,8 @@ MODELS = {
         {"attention": "predictive", "window": 2, "feeding": True, "score": "additive"},
     ),
     "luong, gumbel": ("luong", {"attention": "gumbel"}),
+    "luong, sparsemax": ("luong", {"attention": "sparsemax"}),
+    "bahdanau, entmax15": ("bahdanau", {"attention": "entmax15"}),
     "gnmt": ("gnmt", {"layers": 4, "dropout": 0.2}),
     "gnmt, gru": ("gnmt", {"layers": 2, "cell": "gru", "score": "general"}),
     "plain": ("plain", {"layers": 2, "cell": "lstm"}),
@@ -43,6 +45,14 @@ MODELS = {
     "transformer, pre, rotary": ("transformer", {"norm": "pre", "position": "rotary"}),
     "transformer, alibi": ("transformer", {"position": "alibi", "kv_heads": 1}),
     "transformer, learned": ("transformer", {"position": "learned", "max_length": S}),
+    "transformer, efficient": (
+        "transformer",
+        {"encoder_attention": "efficient", "kv_heads": 1, "attention_dropout": 0.1},
+    ),
+    "transformer, efficient, pre": (
+        "transformer",
+        {"encoder_attention": "efficient", "norm": "pre", "position": "none"},
+    ),
     "transformer, none": ("transformer", {"position": "none", "decoder_layers": 1}),
 }
 SCORES = ["dot", "scaled_dot", "cosine", "general", "biased_general", "activated_general"]

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from regard.layers import Learned, PositionalEncoding
+import regard
+from regard.layers import EfficientAttention, Learned, PositionalEncoding
 from regard.models import DecoderStack, EncoderStack, Transformer, parameters
 
 B, S, T, SOURCE, TARGET, DIM, HEADS, HIDDEN = 3, 7, 5, 13, 17, 12, 3, 11
@@ -68,6 +69,63 @@ def test_with_the_weights_of_torch_it_gives_the_numbers_of_torch(norm_first, act
     with torch.no_grad():  # a copy, not the same tensors
         theirs.encoder.layers[0].linear1.weight.zero_()
     torch.testing.assert_close(ours(source, LENGTHS, target), found)
+
+
+def test_an_efficient_encoder_is_the_equation_of_the_paper_in_value_and_gradient():
+    """Shen et al. 2018, eq. 4, in each head of each layer, for one sentence at a time."""
+    model = drawn(Transformer(SOURCE, TARGET, **SIZES, encoder_attention="efficient", dropout=0.0))
+    model = model.double()
+    source, _ = inputs()
+    memory, maps = model.encode(source, LENGTHS, return_map=True)
+    kept = list(model.source.parameters()) + list(model.encoder.parameters())
+    found = torch.autograd.grad(memory.states.square().sum(), kept)
+    total = 0.0
+    for b, count in enumerate(LENGTHS.tolist()):
+        x = model.source_position(model.source(source[b : b + 1, :count]))[0]
+        for number, layer in enumerate(model.encoder.layers):
+            inside = layer.attention
+            q, k, v = (
+                getattr(inside, f"{name}_projection")(x).unflatten(-1, (HEADS, -1))
+                for name in ("query", "key", "value")
+            )  # (count, heads, width)
+            weights = torch.einsum("mhf,nhf->hmn", q.softmax(-1), k.softmax(0))
+            y = inside.output_projection(torch.einsum("hmn,nhv->mhv", weights, v).flatten(1))
+            x = layer.around_attention.norm(x + y)
+            forward = layer.feed_forward
+            y = forward.outer(forward.inner(x).relu())
+            x = layer.around_feed_forward.norm(x + y)
+            map = maps[f"encoder.layers.{number}.attention"].dense()[b]
+            torch.testing.assert_close(map[:, :count, :count], weights)
+            assert (map[:, :, count:] == 0).all()
+        torch.testing.assert_close(memory.states[b, :count], x)
+        total = total + x.square().sum()
+    for mine, wanted in zip(found, torch.autograd.grad(total, kept), strict=True):
+        torch.testing.assert_close(mine, wanted)
+
+
+def test_an_efficient_encoder_leaves_the_decoder_as_it_is():
+    model = Transformer(SOURCE, TARGET, **SIZES, encoder_attention="efficient", kv_heads=1)
+    assert all(isinstance(one.attention, EfficientAttention) for one in model.encoder.layers)
+    layer = model.decoder.layers[0]
+    assert layer.attention.kv_heads == layer.memory_attention.kv_heads == 1
+    plain = Transformer(SOURCE, TARGET, **SIZES)
+    same = Transformer(SOURCE, TARGET, **SIZES, encoder_attention="efficient")
+    assert parameters(same) == parameters(plain)
+
+
+def test_what_an_efficient_encoder_implies_is_traced():
+    model = Transformer(SOURCE, TARGET, **SIZES, encoder_attention="efficient").eval()
+    source, target = inputs()
+    with regard.capture(model) as trace:
+        model(source, LENGTHS, target)
+    calls = {call.name: call for call in trace.calls}
+    call = calls["encoder.layers.1.attention"]
+    assert (call.queries, call.keys) == ("source", "source")
+    weights = call.map.dense()
+    assert weights.shape == (B, HEADS, S, S)
+    _, maps = model.encode(source, LENGTHS, return_map=True)
+    torch.testing.assert_close(weights, maps[call.name].dense())
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, HEADS, S))
 
 
 def test_the_stacks_of_torch_without_a_last_norm_have_none_here():
@@ -155,6 +213,8 @@ def test_attention_dropout_may_be_another():
         ({"layers": 0}, "layers must be 1 or more"),
         ({"frames": 3}, "one of them"),
         ({"position": "rotary", "heads": 4}, "even"),
+        ({"encoder_attention": "eficient"}, "did you mean 'efficient'"),
+        ({"encoder_attention": "efficient", "position": "alibi"}, "use position='sinusoidal'"),
     ],
 )
 def test_bad_configuration_gets_a_sentence(options, sentence):

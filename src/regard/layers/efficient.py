@@ -183,15 +183,23 @@ class EfficientAttention(nn.Module):
         context = linear_context(key, value, seen=seen)  # (sentences, heads, F, F)
         return EfficientState(None, context.repeat_interleave(batch // max(sentences, 1), dim=0))
 
-    def step(self, x: Tensor, state: EfficientState) -> tuple[Tensor, EfficientState]:
+    def step(
+        self, x: Tensor, state: EfficientState, *, return_map: bool = False
+    ) -> tuple[Tensor, EfficientState]:
         """One position of the causal pass, or of the pass over a memory.
 
         Args:
             x: (batch, 1, dim)
             state: from `start` or the last step
+            return_map: for other layers; here the keys are gone, and it is an error
 
         Returns: (batch, 1, out_dim), and the new state
         """
+        if return_map:
+            raise ValueError(
+                "a step of efficient attention has no map, since its state does not hold the "
+                "keys; ask forward for it, with return_map=True"
+            )
         self._check(query=x)
         if x.shape[:2] != (state.batch, 1):
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,14 @@ from regard.core.map import AttentionMap
 from regard.core.mask import Mask, as_mask, causal
 from regard.core.score import Score
 from regard.layers.add_norm import PostNorm, PreNorm
+from regard.layers.efficient import EfficientAttention, EfficientState
 from regard.layers.feed_forward import FeedForward
 from regard.layers.moves import Moves, as_moves
 from regard.layers.multi_head import MultiHeadAttention, MultiHeadState
 from regard.layers.position import Position
+
+SelfAttention = Callable[[int, int], MultiHeadAttention | EfficientAttention]
+"""(dim, heads) -> what attends to itself."""
 
 AddNorm = Callable[[int, float], PostNorm]
 """(dim, dropout) -> a module with `enter` and `leave`."""
@@ -37,7 +41,8 @@ class EncoderLayer(nn.Module):
         dim: width of the stream
         heads: number of heads, a divisor of `dim`
         hidden: width inside the feed-forward network
-        kv_heads, score, position: of the attention, see `MultiHeadAttention`
+        attention: makes another self-attention from dim and heads, such as `EfficientAttention`
+        kv_heads, score, position: of the attention, see `MultiHeadAttention`; not of another one
         activation: of the feed-forward network
         dropout: of attention weights, hidden units, and what each sublayer adds
         add_norm: `PostNorm`, `PreNorm`, or anything that makes one from dim and dropout
@@ -49,6 +54,7 @@ class EncoderLayer(nn.Module):
         heads: int,
         hidden: int,
         *,
+        attention: SelfAttention | None = None,
         kv_heads: int | None = None,
         score: str | Score = "scaled_dot",
         position: Position | None = None,
@@ -57,9 +63,14 @@ class EncoderLayer(nn.Module):
         add_norm: AddNorm = PostNorm,
     ) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(
-            dim, heads, kv_heads=kv_heads, score=score, position=position, dropout=dropout
-        )
+        if attention is None:
+            self.attention: MultiHeadAttention | EfficientAttention = MultiHeadAttention(
+                dim, heads, kv_heads=kv_heads, score=score, position=position, dropout=dropout
+            )
+        elif (kv_heads, score, position) != (None, "scaled_dot", None):
+            raise ValueError("kv_heads, score and position are of multi-head attention only")
+        else:
+            self.attention = attention(dim, heads)
         self.feed_forward = FeedForward(dim, hidden, activation=activation, dropout=dropout)
         self.around_attention = add_norm(dim, dropout)
         self.around_feed_forward = add_norm(dim, dropout)
@@ -96,13 +107,13 @@ class EncoderLayer(nn.Module):
         x = self._feed(around.leave(x, y))
         return x if map is None else Attended(x, map)
 
-    def start(self, batch: int) -> MultiHeadState:
+    def start(self, batch: int) -> MultiHeadState | EfficientState:
         """The state before the first step of the pass under `causal()`."""
         return self.attention.start(batch)
 
     def step(
-        self, x: Tensor, state: MultiHeadState, *, return_map: bool = False
-    ) -> tuple[Tensor | Attended, MultiHeadState]:
+        self, x: Tensor, state: Any, *, return_map: bool = False
+    ) -> tuple[Tensor | Attended, Any]:
         """One position, x (batch, 1, dim), of the pass under `causal()`, and the new state."""
         around = self.around_attention
         attended, state = self.attention.step(around.enter(x), state, return_map=return_map)

@@ -198,10 +198,13 @@ ALIGNERS: dict[str, Callable[..., Aligner]] = {
     "global": GlobalAligner,
     "local": LocalAligner,
     "predictive": partial(LocalAligner, center=PredictedCenter),
+    "sparsemax": partial(GlobalAligner, normalize="sparsemax"),
+    "entmax15": partial(GlobalAligner, normalize="entmax15"),
     "hard": partial(GlobalAligner, normalize="hard"),
     "gumbel": partial(GlobalAligner, normalize=HardGumbel(1.0), evaluate="hard"),
 }
-"""Local is Luong's local-m, predictive his local-p; hard and gumbel choose one state."""
+"""Local is Luong's local-m, predictive his local-p; sparsemax and entmax15 leave states out, hard
+and gumbel choose one."""
 
 
 def find_aligner(

@@ -1,6 +1,5 @@
 """Images by attention over their pixels or patches."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -8,20 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.attention import Attended
-from regard.core.names import nearest
 from regard.layers.add_norm import PreNorm
-from regard.layers.efficient import EfficientAttention
 from regard.layers.feed_forward import FeedForward
 from regard.layers.hierarchical import HierarchicalAttention
-from regard.layers.multi_head import MultiHeadAttention
 from regard.models.embedding import check_dropout, check_sizes
+from regard.models.self_attention import find_self_attention
 from regard.models.summary import summary
-
-ATTENTIONS: dict[str, Callable[[int, int], nn.Module]] = {
-    "efficient": EfficientAttention,  # linear in the number of patches
-    "dot": MultiHeadAttention,  # quadratic
-}
-"""How patches attend to each other, by name: made from (dim, heads)."""
 
 
 class Seen(NamedTuple):
@@ -42,9 +33,7 @@ class ImageLayer(nn.Module):
         self, dim: int, heads: int, hidden: int, *, attention: str, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        if attention not in ATTENTIONS:
-            raise ValueError(f"unknown attention {attention!r}{nearest(attention, ATTENTIONS)}")
-        self.attention = ATTENTIONS[attention](dim, heads)
+        self.attention = find_self_attention(attention)(dim, heads)
         self.feed_forward = FeedForward(dim, hidden, activation=F.gelu, dropout=dropout)
         self.around_attention = PreNorm(dim, dropout)
         self.around_feed_forward = PreNorm(dim, dropout)

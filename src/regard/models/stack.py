@@ -10,7 +10,7 @@ from regard.attention import Attended
 from regard.core.mask import Mask
 from regard.core.names import nearest
 from regard.layers.add_norm import PostNorm, PreNorm
-from regard.layers.multi_head import MultiHeadState
+from regard.layers.multi_head import MultiHeadAttention, MultiHeadState
 from regard.layers.transformer import Decoded, DecoderLayer, DecoderState, EncoderLayer
 from regard.models.embedding import check_sizes
 from regard.models.memory import Maps
@@ -31,7 +31,8 @@ class EncoderStack(nn.Module):
         layers: number of layers
         dim: width of the stream
         norm: "post" as in the paper, or "pre", which wants one more norm at the end
-        attention_dropout: of the attention weights, in train mode; `dropout` if None
+        attention_dropout: of the attention weights, in train mode; `dropout` if None. Efficient
+            attention has no weights to drop
         options: of `EncoderLayer`
     """
 
@@ -51,7 +52,8 @@ class EncoderStack(nn.Module):
         self.norm = last_norm(norm, dim)
         if attention_dropout is not None:
             for layer in made:
-                layer.attention.dropout = attention_dropout
+                if isinstance(layer.attention, MultiHeadAttention):
+                    layer.attention.dropout = attention_dropout
 
     @classmethod
     def from_torch(cls, stack: nn.TransformerEncoder) -> "EncoderStack":

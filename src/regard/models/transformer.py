@@ -11,10 +11,12 @@ from regard.core.names import nearest
 from regard.core.score import Score
 from regard.layers.dropout import check_dropout, drop
 from regard.layers.moves import Moves, as_moves
+from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.transformer import DecoderState
 from regard.models.embedding import Frames, Tokens, reader, tied
 from regard.models.memory import Maps, Memory, real, without_padding
 from regard.models.position import positions
+from regard.models.self_attention import find_self_attention
 from regard.models.stack import DecoderStack, EncoderStack
 from regard.models.summary import summary
 
@@ -68,7 +70,10 @@ class Transformer(nn.Module):
             which the source's embedding is the same, too (section 3.4)
         dropout: of embeddings, hidden units, and what each sublayer adds
         attention_dropout: of the attention weights; `dropout` if None
-        kv_heads, score, activation: of the layers
+        encoder_attention: "dot", or "efficient", which is linear in the length of the source and
+            takes positions that are added to embeddings only. Shen et al. 2018
+        kv_heads, score: of the layers with dot-product attention
+        activation: of the layers
     """
 
     def __init__(
@@ -88,6 +93,7 @@ class Transformer(nn.Module):
         tie: str = "none",
         dropout: float = 0.1,
         attention_dropout: float | None = None,
+        encoder_attention: str = "dot",
         kv_heads: int | None = None,
         score: str | Score = "scaled_dot",
         activation: Callable[[Tensor], Tensor] = torch.relu,
@@ -103,15 +109,21 @@ class Transformer(nn.Module):
             "norm": norm,
             "dropout": dropout,
             "attention_dropout": attention_dropout,
-            "kv_heads": kv_heads,
-            "score": score,
             "activation": activation,
         }
         self.source_position, own = positions(position, dim, heads, max_length)
         self.target_position, _ = positions(position, dim, heads, max_length)
-        self.encoder = EncoderStack(layers, dim, position=own, **options)
+        dot: dict[str, Any] = {"kv_heads": kv_heads, "score": score, "position": own}
+        make = find_self_attention(encoder_attention)
+        if make is not MultiHeadAttention and own is not None:
+            raise ValueError(
+                f"position={position!r} works on the scores of a dot product, which "
+                f"encoder_attention={encoder_attention!r} does not have; use position='sinusoidal'"
+            )
+        inner = dot if make is MultiHeadAttention else {"attention": make}
+        self.encoder = EncoderStack(layers, dim, **inner, **options)
         count = layers if decoder_layers is None else decoder_layers
-        self.decoder = DecoderStack(count, dim, position=own, **options)
+        self.decoder = DecoderStack(count, dim, **dot, **options)
         self.output = nn.Linear(dim, target_vocabulary)
         self.dropout = dropout
         self._tie(tie)
