@@ -1,10 +1,16 @@
 """`regard compare`: what it trains, tells and leaves, on a task of a few steps."""
 
 import json
+import os
+import signal
+import threading
+import time
 
 import pytest
 
+import regard
 from regard.cli import main
+from regard.layers import EfficientAttention
 
 SMALL = (
     *("--set", "data.count=70", "--set", "data.valid_count=11", "--set", "data.sentences=7"),
@@ -68,10 +74,16 @@ def test_every_decoder_and_normalizer_is_trained(here, capsys):
         *("plain", "peeky", "luong-dot", "bahdanau-dot", "gnmt-dot", "transformer")
     }
     assert {n for n, value in entropies(here).items() if value is None} == {"plain", "peeky"}
-    normalizers = ("--decoders", "bahdanau", "--scores", "dot", "--normalizers")
-    assert compare(*normalizers, "softmax,hard,gumbel", *short) == 0
+    more = ("--decoders", "bahdanau,transformer", "--encoders", "efficient", "--scores", "dot")
+    normalizers = ("--normalizers", "softmax,sparsemax,entmax15,hard,gumbel")
+    assert compare(*more, *normalizers, *short) == 0
     found = entropies(here)
     assert found["bahdanau-dot-hard"] == found["bahdanau-dot-gumbel"] == 0 < found["bahdanau-dot"]
+    assert min(found["bahdanau-dot-sparsemax"], found["bahdanau-dot-entmax15"]) > 0
+    assert found["transformer-efficient"] > 0
+    run = here / "here" / "transformer-efficient"
+    assert 'encoder_attention = "efficient"' in (run / "config.toml").read_text()
+    assert isinstance(regard.load(run).model.encoder.layers[0].attention, EfficientAttention)
 
 
 def entropies(here):
@@ -84,7 +96,12 @@ def test_the_gradient_fades_with_the_length_unless_there_is_attention(here, caps
     short = ("--set", "training.steps=1", "--set", "training.evaluate_every=1")
     assert compare("--decoders", "plain,luong", "--lengths", "3,31", *short) == 0
     shown = capsys.readouterr()
-    assert len(shown.out.splitlines()) == 5
+    head, *rows, about = shown.out.splitlines()
+    assert head.split() == ["length", "quality", "gradient", "tokens/s", "alone"]
+    assert [row.split()[:2] for row in rows] == [
+        [name, length] for name in ("plain", "luong-general") for length in ("3", "31")
+    ]
+    assert "gradient: at the first source token" in about
     assert "luong-general, length 31 (4 of 4)" in shown.err
     found = json.loads((here / "here" / "comparison.json").read_text())["lengths"]
     gradient = {(point["name"], point["length"]): point["gradient"] for point in found}
@@ -92,7 +109,48 @@ def test_the_gradient_fades_with_the_length_unless_there_is_attention(here, caps
     assert fade["plain"] < 1e-2 * fade["luong-general"]
     words = (here / "here" / "length-31" / "train.tsv").read_text().splitlines()
     assert {len(word.split("\t")[0]) for word in words} == {31}
-    assert (here / "here" / "lengths-gradient.png").stat().st_size > 1000
+    assert (here / "here" / "lengths.png").stat().st_size > 1000
+    for point in found:
+        assert min(point["tokens_per_second"], point["tokens_per_second_alone"]) > 0
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(here, capsys):
+    def interrupt():
+        while not list(here.glob("here/peeky/checkpoints/step-*")):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    longer = ("--set", "training.steps=120", "--set", "training.evaluate_every=20")
+    assert compare("--decoders", "plain,peeky", *longer) == 1
+    thread.join()
+    shown = capsys.readouterr()
+    said = "regard: stopped in peeky, which is saved; the same command goes on from there"
+    assert shown.err.splitlines()[-1] == said
+    assert shown.out == ""
+    before = (here / "here" / "plain" / "metrics.jsonl").read_text()
+    assert '"finished": "steps"' in before
+    assert compare("--decoders", "plain,peeky", *longer) == 0
+    shown = capsys.readouterr()
+    assert "going on after step" in shown.err
+    assert (here / "here" / "plain" / "metrics.jsonl").read_text() == before
+    lines = (here / "here" / "peeky" / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["step"] for line in lines if '"loss"' in line]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 120
+
+
+def test_models_that_all_diverge_are_a_table_and_a_failure(here, capsys):
+    arguments = ("--decoders", "plain,luong", "--set", "training.lr=1e38")
+    for _ in range(2):  # the second time it goes on from nothing
+        assert compare(*arguments) == 1
+        shown = capsys.readouterr()
+        assert [row.split()[1] for row in shown.out.splitlines()[1:-1]] == ["diverged"] * 2
+        assert "plain diverged: the loss became" in shown.err
+        assert shown.err.splitlines()[-1].startswith("regard: all models diverged")
+        rows = json.loads((here / "here" / "comparison.json").read_text())["rows"]
+        assert all(row["quality"] is None and "step" in row["diverged"] for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +159,7 @@ def test_the_gradient_fades_with_the_length_unless_there_is_attention(here, caps
         (("--decoders", "luon"), 2, "did you mean 'luong'"),
         (("--scores", "aditive"), 2, "did you mean 'additive'"),
         (("--normalizers", "sofmax"), 2, "did you mean 'softmax'"),
+        (("--encoders", "eficient"), 2, "did you mean 'efficient'"),
         (("--task", "cpy"), 2, "did you mean 'copy'"),
         (("--decoders", ","), 2, "at least one"),
         (("--lengths", "5,ten"), 2, "--lengths are whole numbers"),

@@ -2,19 +2,24 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from regard.tasks.compare import Comparison
+    from regard.tasks.compare import Row
+    from regard.tasks.lengths import Point
     from regard.training import Progress
 
 DECODERS = "plain,peeky,luong,bahdanau,gnmt,transformer"
-HEAD = ("", "quality", "time to it", "time", "parameters", "tokens/s", "entropy")
-
-ABOUT = {"quality": "accuracy of tokens", "gradient": "gradient at the first source token"}
+SHOWN = (  # of a point, what to call it, whether on a logarithmic scale
+    ("quality", "accuracy of tokens", False),
+    ("gradient", "gradient at the first source token", True),
+    ("tokens_per_second", "tokens/s in training, of a batch", True),
+    ("tokens_per_second_alone", "tokens/s in training, of one sentence", True),
+)
 
 
 def compare(
@@ -22,8 +27,11 @@ def compare(
     decoders: Annotated[str, typer.Option(help="Names, with commas between them.")] = DECODERS,
     scores: Annotated[str, typer.Option(help="Of luong, bahdanau and gnmt.")] = "general",
     normalizers: Annotated[
-        str, typer.Option(help="Of the same: softmax, hard or gumbel.")
+        str, typer.Option(help="Of the same: softmax, sparsemax, entmax15, hard or gumbel.")
     ] = "softmax",
+    encoders: Annotated[
+        str, typer.Option(help="Attention in the encoder of the transformer: dot or efficient.")
+    ] = "dot",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Such as training.epochs=1; for all."),
@@ -36,7 +44,7 @@ def compare(
         str | None,
         typer.Option(
             "--lengths",
-            help="Such as 5,10,20,40: quality and gradient against them, of copy or reverse.",
+            help="Such as 5,10,20,40: quality, gradient and speed against them; copy or reverse.",
             show_default=False,
         ),
     ] = None,
@@ -49,15 +57,17 @@ def compare(
         typer.Option("--json", help="Else comparison.json in the folder.", show_default=False),
     ] = None,
 ) -> None:
-    """Train a task with several decoders, scores and normalizers, and compare them.
+    """Train a task with several decoders, scores, normalizers and encoders, and compare them.
 
     Runs that are in the folder already are not trained again, and unfinished ones are resumed.
     """
+    from regard.cli.compare_tables import lengths_table, table
     from regard.tasks import find_recipe
     from regard.tasks.compare import compare as train_all
-    from regard.tasks.compare import variants
     from regard.tasks.lengths import lengths
+    from regard.tasks.variants import variants
     from regard.visual.figure.learning import learning
+    from regard.visual.figure.lines import Panel, panels
 
     folder = out if out is not None else Path("runs") / f"compare-{task}"
     sizes = _names(counted or "")
@@ -65,11 +75,11 @@ def compare(
         raise typer.BadParameter(f"--lengths are whole numbers such as 5,10,20,40, got {counted}")
     try:
         recipe = find_recipe(task)
-        chosen = variants(*(_names(text) for text in (decoders, scores, normalizers)))
+        chosen = variants(*(_names(text) for text in (decoders, scores, normalizers, encoders)))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if not chosen:
-        raise typer.BadParameter("--decoders and --scores should name at least one each")
+        raise typer.BadParameter("--decoders and what they are made with should name at least one")
     begun: list[str] = []
 
     def progress(name: str) -> "Progress":
@@ -80,41 +90,39 @@ def compare(
         return progress()
 
     written = json_file if json_file is not None else folder / "comparison.json"
+    how: dict[str, Any] = {"settings": settings or [], "progress": progress}
+    rows: Sequence[Row | Point]
     if sizes:
-        points = lengths(
-            task,
-            recipe,
-            chosen,
-            folder,
-            [*map(int, sizes)],
-            settings=settings or [],
-            progress=progress,
-        )
-        for what in ("quality", "gradient"):
-            lines: dict[str, list[tuple[float, float]]] = {}
-            for point in points:
-                lines.setdefault(point.name, []).append((point.length, getattr(point, what)))
-            learning(
-                lines,
-                folder / f"lengths-{what}.png",
-                metric=ABOUT[what],
-                against="letters of the source",
-                log=what == "gradient",
-            )
-        _write(written, {"task": task, "lengths": [point._asdict() for point in points]})
-        print(f"{'':<20}  length  quality    gradient")
-        for name, length, value, gradient in points:
-            print(f"{name:<20}  {length:>6}  {value:>7.4f}  {gradient:>10.2e}")
-        print(f"charts: {folder}/lengths-*.png; JSON: {written}", file=sys.stderr)
-        return
-    found = train_all(
-        recipe, chosen, folder, settings=settings or [], target=quality, progress=progress
-    )
-    curves = {row.name: row.curve for row in found.rows}
-    chart = learning(curves, folder / "comparison.png", metric=found.metric, target=found.target)
-    _write(written, {"task": task, **found.as_dict()})
-    print(_table(found))
+        rows = lengths(task, recipe, chosen, folder, [*map(int, sizes)], **how)
+        _write(written, {"task": task, "lengths": [point._asdict() for point in rows]})
+        print(lengths_table(rows))
+        shown = [Panel(about, _lines(rows, what), log) for what, about, log in SHOWN]
+        chart = panels(shown, folder / "lengths.png", against="letters of the source")
+    else:
+        found = train_all(recipe, chosen, folder, target=quality, **how)
+        rows = found.rows
+        _write(written, {"task": task, **found.as_dict()})
+        print(table(found))
+        curves = {row.name: row.curve for row in rows}
+        chart = folder / "comparison.png"
+        if any(curves.values()):
+            learning(curves, chart, metric=found.metric, target=found.target)
+    for row in rows:
+        if row.diverged:
+            print(f"{row.name} diverged: {row.diverged}", file=sys.stderr)
+    if all(row.diverged for row in rows):
+        raise RuntimeError("all models diverged: lower training.lr or raise training.warmup")
     print(f"chart: {chart}; JSON: {written}", file=sys.stderr)
+
+
+def _lines(points: "Sequence[Point]", what: str) -> dict[str, list[tuple[float, float]]]:
+    """Length and value of every variant, but where it has none."""
+    lines: dict[str, list[tuple[float, float]]] = {point.name: [] for point in points}
+    for point in points:
+        value = getattr(point, what)
+        if value is not None:
+            lines[point.name].append((point.length, value))
+    return lines
 
 
 def _write(path: Path, found: dict[str, Any]) -> None:
@@ -125,31 +133,3 @@ def _write(path: Path, found: dict[str, Any]) -> None:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _table(found: "Comparison") -> str:
-    from regard.training.progress import duration
-
-    rows = [HEAD]
-    for row in found.rows:
-        reached, speed = row.seconds_to_quality, row.tokens_per_second
-        rows.append(
-            (
-                row.name,
-                f"{row.quality:.4f}",
-                "never" if reached is None else duration(reached),
-                duration(row.seconds),
-                f"{row.parameters:,}",
-                "–" if speed is None else f"{speed:,.0f}",
-                "–" if row.entropy is None else f"{row.entropy:.2f}",
-            )
-        )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    ]
-    about = (
-        f"quality: {found.metric} on validation data; time to it: to {found.target:.4f}; "
-        "entropy: of the alignment, in nats"
-    )
-    return "\n".join([*lines, about])

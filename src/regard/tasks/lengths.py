@@ -1,4 +1,4 @@
-"""What becomes of quality and of the gradient as the source grows, with and without attention."""
+"""What becomes of quality, of the gradient and of the speed as the source grows."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from regard.data.generated import LETTERS
-from regard.tasks.compare import Variant, compare
+from regard.tasks.compare import compare
+from regard.tasks.speed import training_speeds
 from regard.tasks.translate import Translate
+from regard.tasks.variants import Variant
 from regard.training import Progress, Silent, read_config, read_run_config
 
 WRITTEN: dict[str, Callable[[str], str]] = {"copy": str, "reverse": lambda word: word[::-1]}
@@ -24,8 +26,11 @@ class Point(NamedTuple):
 
     name: str
     length: int
-    quality: float  # accuracy of tokens, given those before
+    quality: float | None  # accuracy of tokens, given those before; None if it diverged
     gradient: float  # at the first source token, see `first_gradient`
+    tokens_per_second: float  # in training, see `training_speeds`
+    tokens_per_second_alone: float  # likewise, of one sentence
+    diverged: str | None  # in which step, and what may help
 
 
 def lengths(
@@ -45,7 +50,7 @@ def lengths(
     Args:
         task: "copy" or "reverse"
         recipe: its configuration
-        chosen: of `regard.tasks.compare.variants`
+        chosen: of `regard.tasks.variants.variants`
         counted: how many letters the words have
         settings: what to change of the recipe
 
@@ -57,7 +62,7 @@ def lengths(
     if min(counted) < 1:
         raise ValueError(f"a length is 1 or more, got {min(counted)}")
     config = read_config(recipe, [*settings, "model.bidirectional=none", "data.metric=accuracy"])
-    found = []
+    found, order = [], [variant.name for variant in chosen]
     for length in counted:
         folder = out / f"length-{length}"
         # the counts are written down with the run: it is not reused for other ones
@@ -68,10 +73,17 @@ def lengths(
             _words(path, task, length, data[key], f"{split} {config.seed}")
             data[split] = str(path)
         own = config.model_copy(update={"data": data}).model_dump(exclude_none=True)
-        for row in compare(own, chosen, folder, progress=_told(progress, length)).rows:
-            fresh = Translate.from_config(read_run_config(folder / row.name))
-            gradient = first_gradient(fresh, config.seed)
-            found.append(Point(row.name, length, row.quality, gradient))
+        rows = compare(own, chosen, folder, progress=_told(progress, length)).rows
+        tasks = {
+            row.name: Translate.from_config(read_run_config(folder / row.name)) for row in rows
+        }
+        batched = training_speeds(tasks, seed=config.seed)
+        alone = training_speeds(tasks, alone=True, seed=config.seed)
+        for row in sorted(rows, key=lambda row: order.index(row.name)):
+            name = row.name
+            gradient = first_gradient(tasks[name], config.seed)
+            speeds = batched[name], alone[name]
+            found.append(Point(name, length, row.quality, gradient, *speeds, row.diverged))
     return found
 
 

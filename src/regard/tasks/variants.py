@@ -1,0 +1,130 @@
+"""What models are compared by: a decoder, its score and normalizer, the encoder's attention."""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Any, NamedTuple
+
+from regard.core.names import nearest
+from regard.models.build import KINDS
+from regard.models.score import SCORES
+from regard.models.self_attention import SELF_ATTENTIONS
+
+ATTENTIVE = ("luong", "bahdanau", "gnmt")  # decoders that take a score and a normalizer
+DECODERS = ("plain", "peeky", *ATTENTIVE, "transformer")
+NORMALIZERS = {
+    "softmax": "global",
+    "sparsemax": "sparsemax",
+    "entmax15": "entmax15",
+    "hard": "hard",
+    "gumbel": "gumbel",
+}
+"""Normalizers that an aligner can be built with, and what it is then called."""
+
+
+class Variant(NamedTuple):
+    """What one of the models is made with."""
+
+    decoder: str
+    score: str | None = None  # None: the decoder has none to choose
+    normalizer: str | None = None
+    encoder: str | None = None  # attention in the encoder, of a Transformer
+
+    @property
+    def name(self) -> str:
+        """What to call it, also its folder.
+
+        >>> Variant("luong", "dot", "softmax").name, Variant("luong", "dot", "hard").name
+        ('luong-dot', 'luong-dot-hard')
+        >>> Variant("transformer", encoder="efficient").name
+        'transformer-efficient'
+        """
+        normalizer = None if self.normalizer == "softmax" else self.normalizer
+        encoder = None if self.encoder == "dot" else self.encoder
+        shown = (self.decoder, self.score, normalizer, encoder)
+        return "-".join(part for part in shown if part is not None)
+
+
+def variants(
+    decoders: Iterable[str],
+    scores: Iterable[str] = ("general",),
+    normalizers: Iterable[str] = ("softmax",),
+    encoders: Iterable[str] = ("dot",),
+) -> list[Variant]:
+    """Every combination that there is; a decoder without a choice comes once.
+
+    >>> [variant.name for variant in variants(["plain", "luong"], ["dot", "general"])]
+    ['plain', 'luong-dot', 'luong-general']
+
+    Args:
+        decoders: of `DECODERS`
+        scores, normalizers: of luong, bahdanau and gnmt
+        encoders: of the transformer
+
+    Raises:
+        ValueError: for an unknown name, with the nearest known one
+    """
+    decoders = _known("decoder", decoders, DECODERS)
+    scores = _known("score", scores, SCORES)
+    normalizers = _known("normalizer", normalizers, NORMALIZERS)
+    encoders = _known("encoder", encoders, SELF_ATTENTIONS)
+    found: list[Variant] = []
+    for decoder in decoders:
+        if decoder in ATTENTIVE:
+            found += [Variant(decoder, *both) for both in product(scores, normalizers)]
+        elif decoder == "transformer":
+            found += [Variant(decoder, encoder=encoder) for encoder in encoders]
+        else:
+            found.append(Variant(decoder))
+    return list(dict.fromkeys(found))
+
+
+def model_table(model: Mapping[str, Any], variant: Variant, *, one_way: bool) -> dict[str, Any]:
+    """The table `[model]` of a variant of a recipe.
+
+    A decoder of the recipe's own family takes its sizes. Between recurrent models and Transformers
+    sizes mean different things: there it is the recipe's preset, or the tiny one.
+
+    >>> recipe = {"kind": "luong", "cell": "lstm", "hidden": 7}
+    >>> model_table(recipe, Variant("bahdanau", "dot", "softmax"), one_way=True)
+    {'cell': 'lstm', 'hidden': 7, 'kind': 'bahdanau', 'score': 'dot', 'bidirectional': 'none'}
+
+    Args:
+        one_way: whether the source is read from left to right only
+    """
+    known = inspect.signature(KINDS[variant.decoder]).parameters
+    kept = {key: value for key, value in model.items() if key in (*known, "preset")}
+    kept.pop("encoder_attention", None)
+    if (model.get("kind", "luong") == "transformer") != (variant.decoder == "transformer"):
+        kept = {key: kept[key] for key in ("preset", "dropout", "frames") if key in kept}
+        if "preset" not in kept:
+            kept = {"preset": "tiny", "dropout": 0.0, **kept}
+    kept["kind"] = variant.decoder
+    if variant.decoder == "gnmt" and "preset" not in kept:
+        kept["layers"] = max(2, kept.get("layers", 2))
+    if variant.score is not None:
+        kept["score"] = variant.score
+    if variant.normalizer not in (None, "softmax"):
+        kept["attention"] = NORMALIZERS[str(variant.normalizer)]
+        kept.pop("window", None)
+    if variant.encoder not in (None, "dot"):
+        kept["encoder_attention"] = variant.encoder
+    if one_way and "bidirectional" in known:
+        kept["bidirectional"] = "none"
+    return kept
+
+
+def check_options(model: Mapping[str, Any]) -> None:
+    """Refuse what no kind of model takes: it would be left out for each of them."""
+    known = {"kind", "preset"}.union(*(inspect.signature(k).parameters for k in KINDS.values()))
+    for name in model:
+        if name not in known:
+            raise ValueError(f"unknown key model.{name}{nearest(name, sorted(known))}")
+
+
+def _known(what: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
+    given, known = list(names), list(known)
+    for name in given:
+        if name not in known:
+            raise ValueError(f"unknown {what} {name!r}{nearest(name, known)}")
+    return given

@@ -1,0 +1,48 @@
+"""What becomes of a comparison in which one of the models fails."""
+
+import pytest
+
+from regard.tasks.compare import compare
+from regard.tasks.variants import Variant, model_table, variants
+
+RECIPE = {
+    "task": "translate",
+    "data": {"name": "copy", "count": 70, "valid_count": 11, "sentences": 7, "metric": "accuracy"},
+    "model": {"kind": "luong", "embedding": 5, "hidden": 7},
+    # a Transformer beside recurrent models is trained with another rate
+    "training": {"steps": 3, "lr": 1e38, "evaluate_every": 1, "log_every": 1},
+}
+
+
+def test_a_model_that_diverges_is_told_so_and_the_others_go_on(tmp_path):
+    chosen = variants(["luong", "transformer"])
+    found = compare(RECIPE, chosen, tmp_path)
+    good, bad = found.rows
+    assert (good.name, bad.name) == ("transformer", "luong-general")
+    assert good.diverged is None
+    assert len(good.curve) == 3
+    assert found.target == pytest.approx(0.9 * good.quality)
+    assert bad.quality is bad.seconds is bad.entropy is None
+    assert "at step" in bad.diverged
+    assert bad.parameters > 0
+    assert compare(RECIPE, chosen, tmp_path) == found
+
+
+def test_every_combination_comes_once_and_only_where_it_means_something():
+    found = variants(
+        ["plain", "luong", "transformer"], ["dot"], ["softmax", "sparsemax"], ["dot", "efficient"]
+    )
+    assert [variant.name for variant in found] == [
+        *("plain", "luong-dot", "luong-dot-sparsemax", "transformer", "transformer-efficient")
+    ]
+
+
+def test_the_variant_decides_on_the_attention_of_the_encoder_and_the_normalizer():
+    recipe = {"kind": "transformer", "dim": 12, "encoder_attention": "efficient"}
+    table = model_table(recipe, Variant("transformer", encoder="dot"), one_way=False)
+    assert table == {"kind": "transformer", "dim": 12}
+    table = model_table(recipe, Variant("transformer", encoder="efficient"), one_way=False)
+    assert table == recipe
+    recipe = {"kind": "luong", "attention": "local", "window": 2}
+    table = model_table(recipe, Variant("luong", "dot", "sparsemax"), one_way=False)
+    assert table == {"kind": "luong", "attention": "sparsemax", "score": "dot"}
