@@ -33,6 +33,14 @@ def test_pronounce_and_tatoeba_go_the_right_way(real_data):
     assert ("쏴!", "Fire!") in list(read_recipe("tatoeba", folder=real_data))
 
 
+def test_a_word_for_test_keeps_the_pronunciations_that_the_other_file_has(real_data):
+    test = list(read_recipe("pronounce", "test", folder=real_data))
+    held = read_pairs(real_data / "cmudict" / "dev.dict")
+    assert test[: len(held)] == list(held)
+    assert {word for word, _ in test} == set(held.sources)
+    assert len(test) > len(held)
+
+
 def test_the_checksums_are_those_of_the_files(real_data):
     remote = {file for recipe in RECIPES.values() for file in recipe.remote}
     assert len(remote) == 11

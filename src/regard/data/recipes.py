@@ -93,14 +93,17 @@ def _multi30k(source: str, target: str) -> Callable[[Path, str], Pairs]:
 
 
 def _pronounce(folder: Path, split: str) -> Pairs:
-    """Words are in one split each: those of dev.dict are for test, though train.dict has a few."""
-    test = read_dictionary(folder / "cmudict" / "dev.dict")
+    """Words are in one split each. Those of dev.dict are for test, with all their pronunciations:
+    some of these are in train.dict."""
+    held = read_dictionary(folder / "cmudict" / "dev.dict")
+    rest = read_dictionary(folder / "cmudict" / "train.dict")
+    words = set(held.sources)
     if split == "test":
-        return test
-    train, held = read_dictionary(folder / "cmudict" / "train.dict"), set(test.sources)
+        others = [pair for pair in rest if pair[0] in words]
+        return Pairs.collect([*held, *others], held.report)
     wanted = {"train": ("train", "test"), "valid": ("valid",)}[split]
-    rows = (pair for pair in train if pair[0] not in held and split_of(str(pair[0])) in wanted)
-    return Pairs.collect(rows, train.report)
+    rows = (pair for pair in rest if pair[0] not in words and split_of(str(pair[0])) in wanted)
+    return Pairs.collect(rows, rest.report)
 
 
 def _tatoeba(folder: Path, split: str) -> Pairs:
