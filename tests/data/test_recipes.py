@@ -28,8 +28,8 @@ def test_no_word_or_sentence_is_in_two_splits(real_data, name, side):
 
 
 def test_pronounce_and_tatoeba_go_the_right_way(real_data):
-    words = dict(read_recipe("pronounce", "test", folder=real_data))
-    assert words["ABDOMEN"] == "AE B D AH M AH N"
+    words = list(read_recipe("pronounce", "test", folder=real_data))
+    assert ("ABDOMEN", "AE B D AH M AH N") in words
     assert ("쏴!", "Fire!") in list(read_recipe("tatoeba", folder=real_data))
 
 
