@@ -18,7 +18,7 @@ EQUAL = ("dot", "scaled_dot", "cosine")  # scores of queries and keys of one wid
 TRANSFORMER_LR = 1e-3  # instead of a recurrent model's learning rate, at which it would not learn
 EVALUATIONS = 10  # of a run, unless the recipe says how often: points of its curve
 LONGER = ("steps", "epochs", "minutes", "patience", "evaluate_every", "threads", "log_every")
-MAPPED = 200  # validation sources whose maps are looked at
+MAPPED = 200
 
 
 class Row(NamedTuple):
@@ -54,6 +54,7 @@ def compare(
     *,
     settings: Sequence[str] = (),
     target: float | None = None,
+    mapped: int = MAPPED,
     progress: Callable[[str], Progress] = lambda name: Silent(),
 ) -> Comparison:
     """Train every variant into a folder of its own below `out`; runs that are there are reused.
@@ -67,6 +68,7 @@ def compare(
         chosen: of `regard.tasks.variants.variants`
         settings: what to change of the recipe, such as "training.lr=1e-3"
         target: the quality to take the time to; by default within a tenth of the best one
+        mapped: how many validation sources' maps are looked at, for their entropy
         progress: makes, from a variant's name, who is told of its training
 
     Raises:
@@ -92,7 +94,10 @@ def compare(
     rows, task = [], None
     for name, own in configs.items():
         task = Translate.from_config(own)
-        rows.append(_trained(task, own, out / name, progress(name)))
+        row = _trained(task, own, out / name, progress(name))
+        if row.diverged is None:
+            row = row._replace(entropy=_entropy(out / name, task.valid.sources[:mapped]))
+        rows.append(row)
     assert task is not None, "nothing to compare"
     sign = 1 if task.larger_is_better else -1
     return _judged(rows, task.metric, sign, target)
@@ -142,7 +147,7 @@ def _trained(task: Translate, config: Config, run: Path, progress: Progress) -> 
         seconds=seconds,
         parameters=parameters(task.build()),
         tokens_per_second=median(speeds) if speeds else None,
-        entropy=None if diverged else _entropy(run, task.valid.sources[:MAPPED]),
+        entropy=None,
         curve=[(line["seconds"], line[metric]) for line in lines if {metric, "seconds"} <= {*line}],
         diverged=diverged,
     )

@@ -73,7 +73,7 @@ def lengths(
             _words(path, task, length, data[key], f"{split} {config.seed}")
             data[split] = str(path)
         own = config.model_copy(update={"data": data}).model_dump(exclude_none=True)
-        rows = compare(own, chosen, folder, progress=_told(progress, length)).rows
+        rows = compare(own, chosen, folder, mapped=0, progress=_told(progress, length)).rows
         tasks = {
             row.name: Translate.from_config(read_run_config(folder / row.name)) for row in rows
         }
