@@ -27,7 +27,18 @@ def test_panels_are_written_and_nothing_is_not(tmp_path, log):
     line = {"plain": [(5, 200.0), (20, 700.0)], "luong-dot": []}
     path = panels([Panel("a", line, log)] * 3, tmp_path / "new" / "a.svg", against="length")
     assert path.read_text().startswith("<?xml")
+    if log:  # a 0 cannot be shown, and is left out
+        line["plain"].append((20, 0.0))
+        again = panels([Panel("a", line, log)] * 3, tmp_path / "b.svg", against="length")
+        assert again.read_text() == path.read_text()
     with pytest.raises(ValueError, match="no model has a point"):
         panels([Panel("a", {"plain": []})], path, against="length")
     with pytest.raises(ValueError, match="nothing to draw"):
         learning({"plain": []}, path, metric="exact")
+
+
+def test_runs_of_very_different_times_are_drawn_and_marked(tmp_path):
+    runs = {"plain": [(1.0, 0.2), (3.0, 0.5)], "gnmt": [(20.0, 0.1), (400.0, 0.9)]}
+    near = learning(runs, tmp_path / "a.svg", metric="exact", target=0.8).read_text()
+    runs["gnmt"][1] = (4.0, 0.9)
+    assert learning(runs, tmp_path / "b.svg", metric="exact").read_text() != near

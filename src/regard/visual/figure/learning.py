@@ -3,13 +3,16 @@
 from pathlib import Path
 
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.lines import FINE, Points, legend, plot
+from regard.visual.figure.lines import FINE, Points, legend, plain_numbers, plot
+
+APART = 4  # times as long as the shortest run, which would be hard to see beside the longest
 
 
 def learning(runs: Points, path: str | Path, *, metric: str, target: float | None = None) -> Path:
     """Draw quality against time, one line for each run, as PNG or SVG.
 
     Names that begin alike, up to a hyphen, share a colour and differ in their lines and marks.
+    The scale of time is logarithmic if some run took many times longer than another.
 
     Args:
         runs: by name, seconds and quality of every evaluation
@@ -27,6 +30,10 @@ def learning(runs: Points, path: str | Path, *, metric: str, target: float | Non
     drawn = figure(6.4, max(3.6, 0.24 * len(runs)))
     place = drawn.subplots()
     plot(place, runs, list(runs))
+    ends = [line[-1][0] for line in runs.values() if line]
+    if min(ends) > 0 and max(ends) > APART * min(ends):
+        place.set_xscale("log")
+        plain_numbers(place.xaxis)
     if target is not None:
         place.axhline(target, **FINE)
         place.annotate(

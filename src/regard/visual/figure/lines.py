@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import (
     FixedLocator,
@@ -57,7 +58,7 @@ def panels(shown: Sequence[Panel], path: str | Path, *, against: str, columns: i
     drawn = figure(3.5 * columns, 2.7 * rows)
     places = drawn.subplots(rows, columns, squeeze=False).flatten()
     for place, panel in zip(places, shown, strict=False):
-        plot(place, panel.points, names)
+        plot(place, _positive(panel.points) if panel.log else panel.points, names)
         place.set_title(panel.about, fontsize=9)
         place.set_xscale("log")
         place.xaxis.set_major_locator(FixedLocator(xs))
@@ -74,14 +75,25 @@ def panels(shown: Sequence[Panel], path: str | Path, *, against: str, columns: i
     return save(drawn, path)
 
 
+def _positive(points: Points) -> Points:
+    """What a logarithmic scale can show: a gradient may be too small to be told from 0."""
+    return {name: [(x, y) for x, y in line if y > 0] for name, line in points.items()}
+
+
 def _log(place: Axes, points: Points) -> None:
     """A logarithmic scale; where it spans less than two powers of ten, with numbers between."""
     place.set_yscale("log")
     ys = [y for line in points.values() for _, y in line if y > 0]
     place.yaxis.set_minor_locator(NullLocator())
     if ys and max(ys) < 100 * min(ys):
-        place.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        place.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,g}"))
+        plain_numbers(place.yaxis)
+
+
+def plain_numbers(axis: Axis) -> None:
+    """Write 1, 2, 5, 10 and so on along a logarithmic scale."""
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
 def plot(place: Axes, points: Points, names: Sequence[str]) -> None:
