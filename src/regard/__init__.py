@@ -71,10 +71,20 @@ __all__ = [
 ]
 
 _LATE = {"capture": "regard.trace", "load": "regard.tasks", "load_trace": "regard.trace"}
-"""Names that are imported when somebody asks for them, so that importing regard stays quick."""
+_AREAS = (
+    "analysis", "data", "decoding", "evaluation", "layers", "models", "tasks", "trace", "training",
+    "visual",
+)  # fmt: skip
+"""What is imported when somebody asks for it, so that importing regard stays quick."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in _AREAS:
+        return import_module(f"regard.{name}")
     if name not in _LATE:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
     return getattr(import_module(_LATE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE, *_AREAS})

@@ -164,6 +164,7 @@ def test_an_existing_run_is_refused(here, capsys):
         (["small.toml", "--set", "task=translat"], 2, "did you mean 'translate'"),
         (["--resume", "--out", "none"], 1, "none is no run of regard train"),
         (["small.toml", "--out", "/proc/run"], 1, "/proc/run"),
+        (["small.toml", "--out", "small.toml"], 1, "small.toml is a file, a run is a folder"),
     ],
 )
 def test_bad_usage_is_one_sentence(here, capsys, arguments, status, complaint):

@@ -106,6 +106,8 @@ def test_what_is_no_run_is_one_sentence(run, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no config\.toml"):
         regard.load(tmp_path)
     (tmp_path / "config.toml").write_text("task = ")
+    with pytest.raises(FileNotFoundError, match="it is a file"):
+        regard.load(tmp_path / "config.toml")
     with pytest.raises(ValueError, match="is not TOML"):
         regard.load(tmp_path)
     (tmp_path / "config.toml").write_text("task = 'translat'\n[training]\nsteps = 7\n")

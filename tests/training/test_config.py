@@ -114,6 +114,11 @@ def test_cosine_needs_an_end():
         read_config({"task": "t", "training": {"minutes": 3, "schedule": "cosine"}})
 
 
+def test_a_misspelt_table_is_named_before_what_it_leaves_out():
+    with pytest.raises(ValueError, match="unknown key trainng; did you mean 'training'"):
+        read_config({"task": "t", "trainng": {"steps": 3}})
+
+
 def test_a_missing_task_is_named():
     with pytest.raises(ValueError, match="task is missing"):
         read_config({"training": {"steps": 3}})

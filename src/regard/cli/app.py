@@ -88,15 +88,20 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        elif not isinstance(error, typer.TyperException) or error.message:
-            print(_sentence(error), file=sys.stderr)  # without a message, typer has shown the help
+        elif sentence := _sentence(error):
+            print(sentence, file=sys.stderr)
         return getattr(error, "exit_code", 1)
 
 
 def _sentence(error: Exception) -> str:
-    if isinstance(error, typer.TyperException):
-        return f"regard: {_one_line(error.format_message())} (see regard --help)"
-    return f"regard: {_one_line(str(error)) or type(error).__name__}"
+    """What went wrong, in one line; empty if typer has shown the help instead."""
+    if not isinstance(error, typer.TyperException):
+        return f"regard: {_one_line(str(error)) or type(error).__name__}"
+    ours = isinstance(error, typer.BadParameter) and error.param is None and error.message
+    message = _one_line(ours or error.format_message())
+    context = getattr(error, "ctx", None)
+    command = "regard" if context is None else context.command_path
+    return f"regard: {message} (see {command} --help)" if message else ""
 
 
 def _one_line(text: str) -> str:

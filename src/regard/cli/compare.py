@@ -78,7 +78,7 @@ def compare(
         chosen = variants(*(_names(text) for text in (decoders, scores, normalizers, encoders)))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    if not chosen:
+    if not all(_names(text) for text in (decoders, scores, normalizers, encoders)):
         raise typer.BadParameter("--decoders and what they are made with should name at least one")
     begun: list[str] = []
 

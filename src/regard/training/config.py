@@ -12,6 +12,7 @@ import tomli_w
 import torch
 from pydantic import Field, model_validator
 
+from regard.core.names import nearest
 from regard.training.files import whole_file
 from regard.training.settings import Settings, read_settings
 
@@ -107,6 +108,9 @@ def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str]
     values = load_toml(Path(source)) if isinstance(source, str | Path) else _copy(source)
     for override in overrides:
         _put(values, override)
+    for name in values:  # before what is missing: a table may be there, misspelt
+        if name not in Config.model_fields:
+            raise ValueError(f"unknown key {name}{nearest(name, Config.model_fields)}")
     training = values.pop("training", {})
     if not isinstance(training, Mapping):
         raise ValueError(f"training must be a table, got {training!r}")

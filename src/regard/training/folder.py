@@ -49,13 +49,16 @@ def read_run_config(run: str | Path) -> Config:
     """
     path = Path(run) / "config.toml"
     if not path.is_file():
-        what = "has no config.toml in it" if Path(run).is_dir() else "is not there"
+        what = "is a file" if Path(run).is_file() else "is not there"
+        what = "has no config.toml in it" if Path(run).is_dir() else what
         raise FileNotFoundError(f"{run} is no run of regard train: it {what}")
     return read_config(path)
 
 
 def check_free(run: Path) -> None:
     """Raise `FileExistsError` if there is something in a folder for a new run."""
+    if run.exists() and not run.is_dir():
+        raise FileExistsError(f"{run} is a file, a run is a folder: choose another with --out")
     if run.is_dir() and any(not path.name.startswith(UNFINISHED) for path in run.iterdir()):
         what = "holds a run" if (run / "config.toml").exists() else "is a folder with other files"
         raise FileExistsError(
