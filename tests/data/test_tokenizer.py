@@ -86,6 +86,11 @@ def test_bpe_gives_every_script_back_and_never_says_unknown(bpe, text):
     assert min(ids) > bpe.unk
 
 
+def test_bpe_reads_nothing_in_an_empty_text(bpe):
+    assert bpe.encode("") == []
+    assert bpe.decode([]) == ""
+
+
 def test_bpe_shows_spaces_and_single_bytes(bpe):
     assert bpe.tokens([0, *bpe.encode("low €"), 2]) == [
         "<pad>",

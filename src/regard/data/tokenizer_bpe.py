@@ -78,6 +78,8 @@ class BPE(Stored):
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without begin and end; the first word is given a space."""
+        if not text:
+            return []  # a space alone would be read as a word
         return [number + len(SPECIAL) for number in self.model.encode(" " + text).ids]
 
     def decode(self, ids: Iterable[int]) -> str:
