@@ -22,29 +22,6 @@ from regard.models.seq2seq import AttentionSeq2Seq, Seq2Seq
 from regard.models.transformer import Transformer
 
 
-def _encoder(
-    source_vocabulary: int | None,
-    frames: int | None,
-    *,
-    embedding: int,
-    hidden: int,
-    layers: int,
-    cell: str,
-    bidirectional: str,
-    residual: bool,
-    dropout: float,
-) -> Encoder:
-    return Encoder(
-        reader(source_vocabulary, frames, embedding, dropout=dropout),
-        hidden,
-        layers=layers,
-        cell=cell,
-        bidirectional=bidirectional,
-        residual=residual,
-        dropout=dropout,
-    )
-
-
 def bahdanau(
     source_vocabulary: int | None,
     target_vocabulary: int,
@@ -66,15 +43,8 @@ def bahdanau(
 ) -> Seq2Seq:
     """A recurrent model with Bahdanau's decoder."""
     sizes: dict[str, Any] = {"layers": layers, "residual": residual, "dropout": dropout}
-    encoder = _encoder(
-        source_vocabulary,
-        frames,
-        embedding=embedding,
-        hidden=hidden,
-        cell=cell,
-        bidirectional=bidirectional,
-        **sizes,
-    )
+    source = reader(source_vocabulary, frames, embedding, dropout=dropout)
+    encoder = Encoder(source, hidden, cell=cell, bidirectional=bidirectional, **sizes)
     make = find_aligner(attention, score=score, window=window, dropout=attention_dropout)
     tokens = Tokens(target_vocabulary, embedding, dropout=dropout)
     decoder = Bahdanau(encoder, tokens, hidden, attention=make, width=width, **sizes)
@@ -105,15 +75,8 @@ def luong(
     if join not in JOINS:
         raise ValueError(f"unknown join {join!r}{nearest(join, JOINS)}")
     sizes: dict[str, Any] = {"layers": layers, "residual": residual, "dropout": dropout}
-    encoder = _encoder(
-        source_vocabulary,
-        frames,
-        embedding=embedding,
-        hidden=hidden,
-        cell=cell,
-        bidirectional=bidirectional,
-        **sizes,
-    )
+    source = reader(source_vocabulary, frames, embedding, dropout=dropout)
+    encoder = Encoder(source, hidden, cell=cell, bidirectional=bidirectional, **sizes)
     make = find_aligner(attention, score=score, window=window, dropout=attention_dropout)
     tokens = Tokens(target_vocabulary, embedding, dropout=dropout)
     decoder = Luong(
@@ -139,20 +102,12 @@ def gnmt(
     attention_dropout: float = 0.0,
 ) -> Seq2Seq:
     """A deep recurrent model with the encoder and decoder of Wu et al. 2016."""
-    encoder = _encoder(
-        source_vocabulary,
-        frames,
-        embedding=embedding,
-        hidden=hidden,
-        layers=layers,
-        cell=cell,
-        bidirectional="bottom",
-        residual=True,
-        dropout=dropout,
-    )
+    sizes: dict[str, Any] = {"layers": layers, "dropout": dropout}
+    source = reader(source_vocabulary, frames, embedding, dropout=dropout)
+    encoder = Encoder(source, hidden, cell=cell, bidirectional="bottom", residual=True, **sizes)
     make = find_aligner(attention, score=score, window=window, dropout=attention_dropout)
     tokens = Tokens(target_vocabulary, embedding, dropout=dropout)
-    decoder = GNMT(encoder, tokens, hidden, layers=layers, attention=make, dropout=dropout)
+    decoder = GNMT(encoder, tokens, hidden, attention=make, **sizes)
     return Seq2Seq(encoder, decoder, tie=tie)
 
 
@@ -173,15 +128,8 @@ def without_attention(
 ) -> Seq2Seq:
     """A recurrent model whose decoder knows the source as one vector."""
     sizes: dict[str, Any] = {"layers": layers, "residual": residual, "dropout": dropout}
-    encoder = _encoder(
-        source_vocabulary,
-        frames,
-        embedding=embedding,
-        hidden=hidden,
-        cell=cell,
-        bidirectional=bidirectional,
-        **sizes,
-    )
+    source = reader(source_vocabulary, frames, embedding, dropout=dropout)
+    encoder = Encoder(source, hidden, cell=cell, bidirectional=bidirectional, **sizes)
     tokens = Tokens(target_vocabulary, embedding, dropout=dropout)
     return Seq2Seq(encoder, decoder(encoder, tokens, hidden, **sizes), tie=tie)
 
