@@ -18,8 +18,9 @@ import numpy as np
 import torch
 
 from benchmarks.joeynmt import python_of
+from benchmarks.plain_transformer import PlainTransformer, same_model
 from regard.data import read_recipe, train_tokenizers
-from regard.models import PRESETS, build
+from regard.models import PRESETS, Transformer, build
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,7 +39,8 @@ class Row:
 
 
 CASES = (
-    ("greedy", "regard greedy", "plain loop greedy"),
+    ("greedy", "regard greedy", "torch.nn, no cache"),
+    ("greedy", "regard greedy", "regard, no cache"),
     ("greedy", "regard greedy", "ctranslate2 greedy"),
     ("beam", "regard beam", "ctranslate2 beam"),
     ("beam, asking for maps", "regard beam maps", "regard beam"),
@@ -53,6 +55,7 @@ def main(
     joeynmt: Path | None = None,
     beam: int = 5,
     sentences: int = 64,
+    only: str = "",
 ) -> list[Row]:
     """Run all engines on one job and print the rows.
 
@@ -62,7 +65,12 @@ def main(
         joeynmt: a virtual environment for JoeyNMT 2.3, made if need be
         beam: size of the beams
         sentences: in a batch
+        only: cases whose peer's name contains this
     """
+    cases = [case for case in CASES if only in case[2]]
+    if not cases:
+        peers = ", ".join(peer for _, _, peer in CASES)
+        raise ValueError(f"--only {only} is part of no peer's name: {peers}")
     with tempfile.TemporaryDirectory() as name:
         job = _job(Path(name), quick=quick, beam=beam, sentences=sentences)
         print(
@@ -71,7 +79,7 @@ def main(
         )
         done: dict[str, dict[str, Any]] = {}
         rows = []
-        for case, ours, peer in CASES:
+        for case, ours, peer in cases:
             if peer == "joeynmt" and joeynmt is None:
                 print("joeynmt: left out, give --joeynmt FOLDER for its virtual environment")
                 continue
@@ -110,16 +118,20 @@ def _job(folder: Path, *, quick: bool, beam: int, sentences: int) -> dict[str, A
     torch.manual_seed(1)
     words = {"source_vocabulary": len(tokenizer), "target_vocabulary": len(tokenizer)}
     options: dict[str, Any] = {**words, "tie": "all"}
-    model: Any = build("transformer", "tiny", **options)
+    sizes = PRESETS["transformer"]["tiny"]
+    plain = PlainTransformer(len(tokenizer), **sizes)
     with torch.no_grad():
-        model.target.weight[:4] = 0.0  # so that nobody ever prefers to end
-        model.target.weight[4:] *= math.sqrt(2.0)
-        model.output.bias.zero_()
-    weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    np.savez(folder / "weights.npz", **weights)
+        plain.embedding.weight[:4] = 0.0  # so that nobody ever prefers to end
+        plain.embedding.weight[4:] *= math.sqrt(2.0)
+        plain.output.bias.zero_()
+    model = build("transformer", "tiny", **options)
+    assert isinstance(model, Transformer)
+    for name, own in (("plain", plain), ("weights", same_model(plain, model))):
+        arrays = {key: tensor.numpy() for key, tensor in own.state_dict().items()}
+        np.savez(folder / f"{name}.npz", **arrays)
     job = {
         "preset": "tiny",
-        "sizes": PRESETS["transformer"]["tiny"],
+        "sizes": sizes,
         "model": options,
         "ids": [tokenizer.encode(text) for text in test.sources],
         "length": round(sum(targets) / len(targets)),

@@ -1,7 +1,8 @@
-"""Those who decode the same job: regard, a plain loop, CTranslate2, and JoeyNMT elsewhere.
+"""Those who decode the same job: regard, plain loops, CTranslate2, and JoeyNMT elsewhere.
 
 Each runs in a process of its own, since two OpenMP runtimes in one process disturb each other. A
-job is a folder with `job.json` and the weights as `weights.npz`, which any torch can read.
+job is a folder with `job.json` and the weights as `weights.npz`, which any torch can read, and as
+`plain.npz` by the names of torch's layers.
 """
 
 import json
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.plain_transformer import PlainTransformer
 from regard.data.batch import BOS
 from regard.decoding import Limits, batched, beam, greedy
 from regard.decoding.batched import by_length, padded
@@ -43,15 +45,37 @@ def ours(model: Transformer, job: dict[str, Any], *, size: int, maps: bool = Fal
     return [list((one if size == 1 else one[0]).tokens) for one in found]
 
 
+def torch_loop(folder: Path, job: dict[str, Any]) -> Engine:
+    """Greedy search as one writes it first, with torch's own layers."""
+    plain = PlainTransformer(job["model"]["target_vocabulary"], **job["sizes"]).eval()
+    weights = np.load(folder / "plain.npz")
+    plain.load_state_dict({name: torch.from_numpy(weights[name]) for name in weights.files})
+    return partial(_loop, job, plain.encode, plain.decode, plain.output)
+
+
+def own_loop(model: Transformer, job: dict[str, Any]) -> Engine:
+    """The same loop with regard's layers."""
+
+    def encode(source: Tensor, lengths: Tensor) -> tuple[Any, ...]:
+        return (model.encode(source, lengths),)
+
+    return partial(_loop, job, encode, model.decode, model.output)
+
+
 @torch.inference_mode()
-def plain_loop(model: Transformer, job: dict[str, Any]) -> Answers:
-    """Greedy search as one writes it first: the whole target again for each token."""
+def _loop(
+    job: dict[str, Any],
+    encode: Callable[[Tensor, Tensor], tuple[Any, ...]],
+    decode: Callable[..., Tensor],
+    output: torch.nn.Linear,
+) -> Answers:
+    """Without a cache: the whole target again for each token, the output of the last one alone."""
     found: Answers = [[] for _ in job["ids"]]
     for index, source, lengths in _batches(job):
-        memory = model.encode(source, lengths)
+        memory = encode(source, lengths)
         target = torch.full((len(index), 1), BOS)
         for _ in range(job["length"]):
-            logits = model.output(model.decode(memory, target)[:, -1])
+            logits = output(decode(*memory, target)[:, -1])
             logits[:, :4] = -torch.inf
             target = torch.cat((target, logits.argmax(-1, keepdim=True)), 1)
         for i, tokens in zip(index, target[:, 1:].tolist(), strict=True):
@@ -92,12 +116,14 @@ def engine(name: str, folder: Path) -> Engine:
     torch.set_num_threads(job["threads"])
     if name.startswith("ctranslate2"):
         return ctranslate2(folder, job, size=1 if "greedy" in name else job["beam"])
+    if name == "torch.nn, no cache":
+        return torch_loop(folder, job)
     model = model_of(folder, job)
     return {
         "regard greedy": partial(ours, model, job, size=1),
         "regard beam": partial(ours, model, job, size=job["beam"]),
         "regard beam maps": partial(ours, model, job, size=job["beam"], maps=True),
-        "plain loop greedy": partial(plain_loop, model, job),
+        "regard, no cache": own_loop(model, job),
     }[name]
 
 

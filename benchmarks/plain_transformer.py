@@ -37,18 +37,25 @@ class PlainTransformer(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Scores of all tokens after each target token, (batch, T, vocabulary)."""
+        memory, hidden = self.encode(source, lengths)
+        return self.output(self.decode(memory, hidden, target))
+
+    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The memory (batch, S, dim), and what of it may not be seen, (batch, S)."""
         hidden = torch.arange(source.shape[1]) >= lengths[:, None]  # True: may not be seen
-        memory = self.encoder(self._embed(source), src_key_padding_mask=hidden)
+        return self.encoder(self._embed(source), src_key_padding_mask=hidden), hidden
+
+    def decode(self, memory: Tensor, hidden: Tensor, target: Tensor) -> Tensor:
+        """Features after each target token, (batch, T, dim)."""
         length = target.shape[1]
         future = torch.ones(length, length, dtype=torch.bool).triu(1)
-        x = self.decoder(
+        return self.decoder(
             self._embed(target),
             memory,
             tgt_mask=future,
             tgt_is_causal=True,
             memory_key_padding_mask=hidden,
         )
-        return self.output(x)
 
     def loss(self, batch: Batch) -> Tensor:
         """Label-smoothed cross entropy over all scores, padding ignored, summed."""

@@ -17,7 +17,7 @@ def test_all_engines_give_the_same_answers(tmp_path, capsys):
     file = tmp_path / "rows.json"
     assert main(["bench", "decoding", "--quick", "--json", str(file)]) == 0
     rows = json.loads(file.read_text())
-    assert {row["peer"] for row in rows} >= {"plain loop greedy", "ctranslate2 beam"}
+    assert {row["peer"] for row in rows} >= {"torch.nn, no cache", "ctranslate2 beam"}
     assert all(row["same"] > 0.95 for row in rows)  # float32: a tie may fall either way
     assert all(row["ratio"] > 0 for row in rows)
     assert "joeynmt: left out" in capsys.readouterr().out

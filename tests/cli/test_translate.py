@@ -130,10 +130,25 @@ def test_a_long_line_is_translated_if_that_is_asked_for(translate):
     assert out.count("\n") == 1
 
 
-def test_what_is_not_utf8_is_refused_with_its_number(translate):
-    status, _, error = translate(b"abc\nd\xffe\n")
-    assert status == 1
-    assert "line 2 of standard input is not UTF-8" in error
+@pytest.mark.parametrize("options", [(), ("--buffer", "1"), ("--buffer", "2")])
+def test_a_line_that_is_refused_is_so_after_those_before_it_are_written(translate, options):
+    before = translate(b"abc\n\nxyz\n")[1]
+    for bad, complaint in (
+        (b"d\xffe", "line 4 of standard input is not UTF-8"),
+        (b"a" * 10_000, "line 4 has 10,000 tokens"),
+    ):
+        status, out, error = translate(b"abc\n\nxyz\n" + bad + b"\nabc\n", *options)
+        assert (status, out) == (1, before)
+        assert complaint in error
+
+
+def test_what_is_not_utf8_is_refused_with_its_number(run):
+    command, options = _process(run)
+    done = subprocess.run(command, input=b"abc\nde\nd\xffe\nabc\n", check=False, **options)
+    error = done.stderr.decode()
+    assert done.returncode == 1
+    assert done.stdout.count(b"\n") == 2
+    assert "line 3 of standard input is not UTF-8" in error
     assert "Traceback" not in error
 
 
@@ -155,9 +170,7 @@ def test_bad_options_are_refused_with_a_sentence(translate, options, status, com
 def test_a_reader_that_has_seen_enough_ends_it_quietly(run, tmp_path):
     file = tmp_path / "lines.txt"
     file.write_bytes(b"abcdef\n" * 20_000)
-    command = [sys.executable, "-m", "regard.cli", "translate", str(run), "--buffer", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(regard.__file__).parents[1])}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
+    command, pipes = _process(run, "--buffer", "1")
     with file.open("rb") as given, subprocess.Popen(command, stdin=given, **pipes) as process:
         assert process.stdout.readline()  # it answers before the input ends
         process.stdout.close()
@@ -170,3 +183,10 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(run, tmp_path):
 def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
     assert main(["translate", str(tmp_path)]) == 1
     assert "config.toml" in capsys.readouterr().err
+
+
+def _process(run, *options):
+    """A process that translates: its command, and how to start it."""
+    command = [sys.executable, "-m", "regard.cli", "translate", str(run), *options]
+    environment = {**os.environ, "PYTHONPATH": str(Path(regard.__file__).parents[1])}
+    return command, {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}

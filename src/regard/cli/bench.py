@@ -79,14 +79,20 @@ def decoding(
     joeynmt: JoeyNMT = None,
     beam: Annotated[int, typer.Option(min=2, help="Size of the beams.")] = 5,
     sentences: Annotated[int, typer.Option(min=1, help="In a batch.")] = 64,
+    only: Annotated[str, typer.Option("--only", help="Peers whose name contains this.")] = "",
 ) -> None:
-    """Greedy and beam search against a plain loop, CTranslate2 and JoeyNMT on equal weights.
+    """Greedy and beam search against plain loops, CTranslate2 and JoeyNMT on equal weights.
 
     1,000 sentences of Multi30k, from the folder that REGARD_DATA names.
     """
     _check_folders(json)
     _benchmarks("decoding").main(
-        quick=quick, json_file=json, joeynmt=joeynmt, beam=beam, sentences=sentences
+        quick=quick,
+        json_file=json,
+        joeynmt=joeynmt,
+        beam=beam,
+        sentences=sentences,
+        only=only,
     )
 
 

@@ -70,12 +70,11 @@ def translate(
     if sample:
         drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         options["sampling"] = drawn
-    lines = _lines(sys.stdin.buffer)
+    lines = _short(_lines(sys.stdin.buffer), translator, longest)
     size = buffer or (1 if sys.stdin.isatty() else 1024)
     counted = _Progress()
     traced: list[Translation] = []
-    while texts := list(islice(lines, size)):
-        _check_lengths(translator, texts, counted.lines, longest)
+    for texts in _buffers(lines, size):
         options["first"] = counted.lines
         if prefix:
             options["prefix"] = [prefix] * len(texts)
@@ -117,17 +116,34 @@ def _lines(stream: BinaryIO) -> Iterator[str]:
         yield text.removeprefix("\ufeff" if number == 1 else "").rstrip("\r\n")
 
 
-def _check_lengths(translator: "Translator", texts: list[str], before: int, longest: int) -> None:
+def _short(lines: Iterator[str], translator: "Translator", longest: int) -> Iterator[str]:
+    """The same lines, of which none is too long."""
     assert translator.source is not None
-    for number, text in enumerate(texts, before + 1):
-        if len(text.encode()) <= longest:  # there are no more tokens than bytes
-            continue
-        count = len(translator.source.encode(text))
-        if count > longest:
-            raise ValueError(
-                f"line {number} has {count:,} tokens, more than --longest {longest:,}: split it, "
-                "or raise --longest"
-            )
+    for number, text in enumerate(lines, 1):
+        if len(text.encode()) > longest:  # there are no more tokens than bytes
+            count = len(translator.source.encode(text))
+            if count > longest:
+                raise ValueError(
+                    f"line {number} has {count:,} tokens, more than --longest {longest:,}: "
+                    "split it, or raise --longest"
+                )
+        yield text
+
+
+def _buffers(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    """Lists of `size` lines; a line that is refused is so after those before it are written."""
+    while True:
+        texts: list[str] = []
+        try:
+            for text in islice(lines, size):
+                texts.append(text)
+        except ValueError:
+            if texts:
+                yield texts
+            raise
+        if not texts:
+            return
+        yield texts
 
 
 def _written(

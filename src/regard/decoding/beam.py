@@ -12,7 +12,7 @@ from regard.decoding.greedy import CROWD
 from regard.decoding.hypothesis import EMPTY, Hypothesis, longer
 from regard.decoding.limits import Limits
 from regard.decoding.places import keeping_places, without
-from regard.decoding.scores import Reader, Scores
+from regard.decoding.scores import Reader
 from regard.decoding.search import Model, Search, begin, evaluating, forbidden
 from regard.decoding.trail import Ending, Trail
 from regard.layers.moves import Moves
@@ -96,8 +96,9 @@ def _searched(
     while working.any():
         features, state = model.step(tokens, state)
         steps, beams = len(trail) + 1, totals.shape[1]
+        forced = search.forced(np.repeat(owner, beams), steps - 1)
         scores, parents, chosen = _candidates(
-            read(features, search.forced(np.repeat(owner, beams), steps - 1)), totals, 2 * size
+            *read.top(features, 2 * size, forced), totals, 2 * size
         )  # (groups, candidates) each, the best first
         last = search.limits[owner] <= steps
         ends = (scores > -np.inf) & ((chosen == EOS) | last[:, None])
@@ -151,19 +152,19 @@ def _at(order: np.ndarray, array: np.ndarray) -> np.ndarray:
 
 
 def _candidates(
-    scores: Scores, totals: np.ndarray, count: int
+    best: Tensor, ids: Tensor, totals: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The likeliest continuations of each sentence, the best first.
 
     Args:
-        scores: of the next token of sentences · beams entries
+        best: log-probabilities of the likeliest tokens of each beam, (sentences · beams, n)
+        ids: those tokens
         totals: of the beams so far, (sentences, beams)
         count: how many
 
     Returns: log-probabilities, beams and tokens, (sentences, count) each
     """
     sentences, beams = totals.shape
-    best, ids = scores.top(count)  # of each beam
     width = best.shape[1]
     each = best.cpu().numpy().reshape(sentences, beams, width)
     sums = (each + totals[..., None]).reshape(sentences, -1)

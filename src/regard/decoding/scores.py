@@ -1,6 +1,6 @@
 """From features to the likeliest tokens, without sorting or normalizing a whole vocabulary."""
 
-import math
+import functools
 from typing import NamedTuple
 
 import torch
@@ -8,6 +8,12 @@ from torch import Tensor, nn
 
 SMALL = 1024
 """Tokens below which a vocabulary is searched as it is."""
+
+LANE = 32
+"""Columns of a folded vocabulary come in multiples of this, so that vector units are used whole."""
+
+BLOCK = 64
+"""Entries whose scores are made, searched and forgotten before the next: a cache holds them."""
 
 
 class Scores(NamedTuple):
@@ -33,7 +39,7 @@ class Scores(NamedTuple):
         logits = self.logits
         entries, vocabulary = logits.shape
         count = min(count, vocabulary)
-        columns = math.isqrt(count * vocabulary)
+        columns = _columns(vocabulary, count)
         if vocabulary < SMALL or columns * 4 > vocabulary:
             best, tokens = logits.topk(count)
             return best.double() - self.log_sum, tokens
@@ -49,6 +55,17 @@ class Scores(NamedTuple):
         return best.double() - self.log_sum, tokens.gather(1, places)
 
 
+@functools.cache
+def _columns(vocabulary: int, count: int) -> int:
+    """How wide to fold a vocabulary, so that the fewest numbers are left to sort."""
+
+    def left(columns: int) -> int:
+        rows, rest = divmod(vocabulary, columns)
+        return columns + count * rows + rest
+
+    return min(range(LANE, vocabulary + LANE, LANE), key=left)
+
+
 class Reader:
     """The output of a model, read off into the same memory at each step.
 
@@ -62,6 +79,16 @@ class Reader:
     def __init__(self, output: nn.Linear, banned: Tensor) -> None:
         self.output, self.banned = output, banned
         self._room: tuple[Tensor, Tensor] | None = None
+
+    def top(
+        self, features: Tensor, count: int, forced: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What `Scores.top` gives, (entries, count) each, a block of entries at a time."""
+        if forced is not None or len(features) <= BLOCK:
+            return self(features, forced).top(count)
+        blocks = features.chunk(-(-len(features) // BLOCK))
+        best, tokens = zip(*(self(block).top(count) for block in blocks), strict=True)
+        return torch.cat(best), torch.cat(tokens)
 
     def __call__(self, features: Tensor, forced: tuple[Tensor, Tensor] | None = None) -> Scores:
         """Scores of the next token; they hold until the next call.
