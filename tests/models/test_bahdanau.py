@@ -1,9 +1,12 @@
 """Bahdanau et al. 2015, written out with the model's own parameters."""
 
+import pytest
 import torch
 from torch import Tensor
 
-from regard.models import Bahdanau, Encoder, Seq2Seq, Tokens
+from regard.attention.watch import Report, watch
+from regard.core.request import Request
+from regard.models import Bahdanau, Encoder, Seq2Seq, Tokens, build
 
 B, S, T, SOURCE, TARGET, DIM, HIDDEN, STATE = 2, 7, 5, 13, 17, 3, 5, 11
 LENGTHS = torch.tensor([7, 4])
@@ -83,3 +86,96 @@ def test_the_keys_are_projected_once(monkeypatch):
     source, target = torch.randint(SOURCE, (B, S)), torch.randint(TARGET, (B, T))
     model(source, LENGTHS, target)
     assert calls == [(B, S, 2 * HIDDEN)]
+
+
+# ------------------------------------------------------------------ all steps together
+
+
+class Counted:
+    """A watcher that counts calls of attention."""
+
+    edits = False
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def asked(self, request: Request) -> Request:
+        return request
+
+    def attended(self, report: Report) -> None:
+        self.calls += 1
+
+
+def graph(tensor: Tensor) -> set[str]:
+    """The names of all operations that made a tensor."""
+    seen, todo = set(), [tensor.grad_fn]
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            todo += [below for below, _ in node.next_functions]
+    return {node.name() for node in seen}
+
+
+def trained(model: Seq2Seq) -> list[Tensor]:
+    return [*model.encoder.parameters(), *model.decoder.parameters()]
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_all_steps_together_are_the_steps_one_by_one(cell, dropout):
+    pytest.importorskip("numba")
+    torch.manual_seed(3)
+    model = build("bahdanau", source_vocabulary=SOURCE, target_vocabulary=TARGET, embedding=DIM,
+                  hidden=STATE, cell=cell, dropout=dropout).double().train()  # fmt: skip
+    source, target = torch.randint(SOURCE, (B, S)), torch.randint(TARGET, (B, T))
+    upstream = torch.randn(B, T, STATE, dtype=torch.float64)
+    answers = []
+    for watched in (False, True):
+        torch.manual_seed(4)
+        counted = Counted()
+        if watched:
+            with watch(counted):
+                features = model(source, LENGTHS, target)
+        else:
+            features = model(source, LENGTHS, target)
+        assert counted.calls == T * watched
+        names = graph(features)
+        assert ("_AskBackward" in names) == watched
+        assert "RecurrenceBackward" in names  # the encoder's in any case
+        answers.append([features, *torch.autograd.grad(features, trained(model), upstream)])
+    for together, alone in zip(*answers, strict=True):
+        torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layers": 2, "residual": True},
+        {"attention": "local", "window": 2},
+        {"score": "general"},
+        {"attention": "hard"},
+    ],
+)
+def test_what_must_go_step_by_step_agrees_with_steps(options):
+    torch.manual_seed(5)
+    model = build("bahdanau", source_vocabulary=SOURCE, target_vocabulary=TARGET, embedding=DIM,
+                  hidden=STATE, **options).double().eval()  # fmt: skip
+    source, target = torch.randint(SOURCE, (B, S)), torch.randint(TARGET, (B, T))
+    memory = model.encode(source, LENGTHS)
+    features, state = model.decode(memory, target), model.start(memory)
+    for i in range(T):
+        step, state = model.step(target[:, i], state)
+        torch.testing.assert_close(step, features[:, i])
+
+
+def test_the_same_seed_gives_the_same_bits():
+    answers = []
+    for _ in range(2):
+        torch.manual_seed(6)
+        model = build("bahdanau", source_vocabulary=SOURCE, target_vocabulary=TARGET, embedding=DIM,
+                      hidden=STATE, dropout=0.3).train()  # fmt: skip
+        source, target = torch.randint(SOURCE, (B, S)), torch.randint(TARGET, (B, T))
+        features = model(source, LENGTHS, target)
+        answers.append([features, *torch.autograd.grad(features.sum(), trained(model))])
+    assert all(map(torch.equal, *answers))

@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from regard.attention import Prepared, attend, prepare
+from regard.attention import Prepared, attend, prepare, watch
 from regard.attention.attend import Attended, Normalize
 from regard.core.map import AttentionMap
 from regard.core.mask import lengths
@@ -80,6 +80,13 @@ class GlobalAligner(nn.Module):
         if isinstance(attended, Attended):
             return attended.output.squeeze(1), attended.map
         return attended.squeeze(1), None
+
+    def additive(self) -> Additive | None:
+        """The score, if all of this is its softmax and nobody watches; else None."""
+        normalize = self.normalize if self.training else self.evaluate
+        plain = normalize is softmax and not (self.training and self.dropout)
+        seen = watch.watching and watch.watchers()
+        return self.score if isinstance(self.score, Additive) and plain and not seen else None
 
     def start(self, memory: Memory) -> SharedMemory:
         """What the steps ask; the keys of an additive score are prepared here, once."""

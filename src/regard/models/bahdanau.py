@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers.dropout import drop
+from regard.layers.recurrence import can_unroll, recur_asking
 from regard.models.aligner import Aligner, GlobalAligner
 from regard.models.bridge import Bridge
 from regard.models.embedding import Tokens
@@ -77,6 +78,9 @@ class Bahdanau(nn.Module):
     ) -> tuple[Tensor, Maps]:
         """Teacher forced: features (batch, T, width) of target ids (batch, T), and maps."""
         embedded = self.reader(target)
+        together = None if return_map else self._together(memory, embedded)
+        if together is not None:
+            return self._features(together[0], embedded, together[1]), {}
         state = self.start(memory, return_map=return_map)
         states, contexts, weights = [], [], []
         for now in embedded.unbind(1):
@@ -84,8 +88,7 @@ class Bahdanau(nn.Module):
             states.append(hidden)
             contexts.append(context)
             weights.append(state.weights)
-        joined = self.join(torch.stack(states, 1), embedded, torch.stack(contexts, 1))
-        features = drop(joined, self.dropout, self.training)
+        features = self._features(torch.stack(states, 1), embedded, torch.stack(contexts, 1))
         return features, stacked(weights) if return_map else {}
 
     def start(self, memory: Memory, *, return_map: bool = False) -> State:
@@ -97,7 +100,19 @@ class Bahdanau(nn.Module):
         """Features (batch, width) after reading tokens (batch,), and the new state."""
         now = self.reader(tokens.unsqueeze(1)).squeeze(1)
         hidden, context, state = self._advance(now, state)
-        return drop(self.join(hidden, now, context), self.dropout, self.training), state
+        return self._features(hidden, now, context), state
+
+    def _together(self, memory: Memory, embedded: Tensor) -> tuple[Tensor, Tensor] | None:
+        """All states (batch, T, hidden) and contexts in one go; None where steps are needed."""
+        score = self.attention.additive() if isinstance(self.attention, GlobalAligner) else None
+        if score is None or len(self.recurrent) > 1:
+            return None
+        layer, first = self.recurrent.layers[0], self.bridge(memory)
+        if not can_unroll(layer, embedded, memory.states, *first, *score.parameters()):
+            return None
+        counts = None if memory.mask() is None else memory.lengths
+        states, weights = recur_asking(layer, embedded, first, score, memory.states, counts)
+        return states, torch.bmm(weights, memory.states)
 
     def _advance(self, now: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """One step with the embedding (batch, dim): the new state, its context, what to keep."""
@@ -108,6 +123,9 @@ class Bahdanau(nn.Module):
         output, hidden = self.recurrent.step(torch.cat((now, context), dim=-1), state.hidden)
         kept = None if weights is None else {"attention": weights}
         return output, context, State(hidden, memory, None, kept)
+
+    def _features(self, state: Tensor, now: Tensor, context: Tensor) -> Tensor:
+        return drop(self.join(state, now, context), self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}"

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.core.names import nearest
 from regard.layers.dropout import check_dropout, drop
+from regard.layers.recurrence import recur
 from regard.models.embedding import Frames, Tokens, check_sizes
 from regard.models.memory import Memory, real, without_padding
 from regard.models.recurrent import PARTS, find_cell
@@ -97,20 +97,11 @@ class Encoder(nn.Module):
         ends: list[list[Tensor]] = []
         for layer, run in enumerate(self.layers):
             below = x if layer == 0 else drop(x, self.dropout, self.training)
-            y, end = run(below) if even else _run(run, below, counts)
-            end = [end] if self.parts == 1 else end
-            ends.append([part.transpose(0, 1).flatten(1) for part in end])  # (batch, width)
+            y, end = recur(run, below, counts=None if even else counts)
+            ends.append(end)  # (batch, width) each
             x = below + y if self.adds[layer] else y
         final = [part for parts in zip(*ends, strict=True) for part in parts]
         if not even:
             x = without_padding(x, counts)
             final = [torch.where(counts.unsqueeze(1) > 0, part, 0.0) for part in final]
         return Memory(x, counts, tuple(final))
-
-
-def _run(run: nn.Module, x: Tensor, counts: Tensor) -> tuple[Tensor, Tensor | tuple[Tensor, ...]]:
-    """A layer over the real positions alone, so that neither end has seen padding."""
-    lengths = counts.clamp(min=1).cpu()  # torch packs no empty sequences
-    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-    packed, end = run(packed)
-    return pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])[0], end

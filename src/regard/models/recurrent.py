@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from regard.core.names import nearest
 from regard.layers.dropout import check_dropout, drop
+from regard.layers.recurrence import recur
 from regard.models.embedding import check_sizes
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -83,10 +84,8 @@ class Recurrent(nn.Module):
         for layer, own in enumerate(self._own(hidden)):
             below = x if layer == 0 else drop(x, self.dropout, self.training)
             joined = below if side is None else torch.cat((below, side), dim=-1)
-            first = [part.unsqueeze(0) for part in own]
-            run: nn.Module = self.layers[layer]
-            y, last = run(joined, first[0] if self.parts == 1 else tuple(first))
-            after.append([last[0]] if self.parts == 1 else [part[0] for part in last])
+            y, last = recur(self.layers[layer], joined, own)  # type: ignore[arg-type]
+            after.append(last)
             x = below + y if self.adds[layer] else y
         return x, _flat(after)
 

@@ -125,6 +125,17 @@ def copy_row(source, row, first, last, out, to):
 
 
 @inner
+def add_row(source, row, first, last, out, to):
+    """out += source."""
+    step = lanes(source)
+    while first + step <= last:
+        add_to(out, to + first, load(source, row + first))
+        first += step
+    for j in range(first, last):
+        store(out, to + j, element(out, to + j) + element(source, row + j))
+
+
+@inner
 def slope_row(weights, row, steps, at, first, last, out, to):
     """out[j] = weights[j] · (steps[j] − Σ weights · steps), the derivative of softmax."""
     step = lanes(weights)

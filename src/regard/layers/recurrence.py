@@ -1,0 +1,184 @@
+"""A recurrent layer over whole sentences, alone or asking at every step what another one left.
+
+Where the compiled loops can run, all steps are one operation; elsewhere they are torch's.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.core.blocks import may_look
+from regard.core.process import settle
+from regard.core.score import Additive
+from regard.paths import kernels
+
+LANES = 16  # the loops take whole vectors
+NAMES = "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"
+
+
+def recur(
+    layer: nn.RNNBase, x: Tensor, first: Sequence[Tensor] = (), counts: Tensor | None = None
+) -> tuple[Tensor, list[Tensor]]:
+    """What `layer(x, first)` gives where the first `counts[b]` positions of sentence b are real.
+
+    >>> layer, x = nn.GRU(3, 5, batch_first=True, bidirectional=True), torch.randn(2, 7, 3)
+    >>> states, (last,) = recur(layer, x, counts=torch.tensor([7, 4]))
+    >>> states.shape, last.shape, torch.allclose(last[1, :5], states[1, 3, :5])
+    (torch.Size([2, 7, 10]), torch.Size([2, 10]), True)
+
+    Args:
+        layer: one `nn.GRU` or `nn.LSTM`, batch first, in one direction or in both
+        x: (B, T, D)
+        first: the state before the first step, (B, H), and for an LSTM its cell; zero if not given
+        counts: (B,), all T positions if None
+
+    Returns: states (B, T, directions · H), of no meaning where nothing is real, and the last
+        state, (B, directions · H), and for an LSTM its cell
+    """
+    if not can_unroll(layer, x, *first):
+        return _by_torch(layer, x, first, counts)
+    runs = [
+        _run(layer, x, first, counts, back) for back in (False, True)[: 1 + layer.bidirectional]
+    ]
+    states, ends = zip(*runs, strict=True)
+    if len(runs) == 1:
+        return states[0], ends[0]
+    return torch.cat(states, -1), [torch.cat(parts, -1) for parts in zip(*ends, strict=True)]
+
+
+def recur_asking(
+    layer: nn.RNNBase,
+    x: Tensor,
+    first: Sequence[Tensor],
+    score: Additive,
+    memory: Tensor,
+    lengths: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """States whose predecessors ask, where the context joins the input. Bahdanau et al. 2015.
+
+        αᵢ = softmax(score(sᵢ₋₁, h)),  sᵢ = layer([xᵢ ; Σⱼ αᵢⱼ hⱼ], sᵢ₋₁)
+
+    The context's way into the gates is linear, so the memory goes it once, before the first step:
+    W (Σⱼ αⱼ hⱼ) = Σⱼ αⱼ (W hⱼ). It takes what `can_unroll` accepts.
+
+    Args:
+        layer: one `nn.GRU` or `nn.LSTM` of one direction, batch first, for inputs D + E wide
+        x: (B, T, D)
+        first: the state before the first step, (B, H), and for an LSTM its cell
+        score: additive, of states and memory
+        memory: (B, N, E), keys and values
+        lengths: (B,), how many of them are real; all if None
+
+    Returns: states (B, T, H) and weights (B, T, N)
+    """
+    from regard.paths.kernels.recurrence import Recurrence
+
+    settle()
+    (into, given, bias, given_bias), hidden = _parameters(layer), layer.hidden_size
+    start = [_whole(part) for part in first]
+    query = _whole(_whole(score.query_weight), 0)
+    states, _, weights = Recurrence.apply(
+        F.linear(x, into[:, : x.shape[2]], bias),
+        start[0],
+        start[1] if len(start) == 2 else x.new_empty(len(x), 0),
+        torch.cat((query, given)),
+        given_bias,
+        _whole(score.project(memory)),
+        F.linear(memory, into[:, x.shape[2] :]),
+        _whole(score.vector),
+        _counted(None, x),
+        _counted(lengths, memory),
+        False,
+    )
+    return states[:, 1:, :hidden], weights
+
+
+def can_unroll(layer: nn.RNNBase, *tensors: Tensor) -> bool:
+    """Whether the compiled loops can take a layer and tensors, here and now."""
+    dtype = layer.weight_hh_l0.dtype
+    return (
+        may_look()
+        and not torch.is_autocast_enabled("cpu")
+        and dtype in (torch.float32, torch.float64)
+        and kernels.available(layer.weight_hh_l0)
+        and all(
+            tensor.dtype == dtype and tensor.device.type == "cpu" and tensor.numel() > 0
+            for tensor in tensors
+        )
+    )
+
+
+def _run(
+    layer: nn.RNNBase, x: Tensor, first: Sequence[Tensor], counts: Tensor | None, reverse: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """States (B, T, H) and the last one, of one direction."""
+    from regard.paths.kernels.recurrence import Recurrence
+
+    settle()
+    (into, given, bias, given_bias), hidden = _parameters(layer, reverse), layer.hidden_size
+    start = [_whole(part) for part in first] or [x.new_zeros(len(x), given.shape[1])] * 2
+    nobody = x.new_empty(len(x), 0, 0)  # to be asked
+    steps = _counted(counts, x)
+    states, cell, _ = Recurrence.apply(
+        F.linear(x, into, bias),
+        start[0],
+        start[1] if isinstance(layer, nn.LSTM) else nobody.flatten(1),
+        given,
+        given_bias,
+        nobody,
+        nobody,
+        nobody.flatten(),
+        steps,
+        steps,
+        reverse,
+    )
+    own, last = (states[:, :-1], states[:, 0]) if reverse else (states[:, 1:], states[:, -1])
+    ends = [last, cell] if isinstance(layer, nn.LSTM) else [last]
+    return own[..., :hidden], [end[:, :hidden] for end in ends]
+
+
+def _parameters(layer: nn.RNNBase, reverse: bool = False) -> list[Tensor]:
+    """Weights and biases of inputs and of states, gate by gate in whole vectors.
+
+    Those of the states begin, for a GRU, with the last gate, n.
+    """
+    gates = 4 if isinstance(layer, nn.LSTM) else 3
+    parts = [
+        getattr(layer, name + ("_reverse" if reverse else "")).unflatten(0, (gates, -1))
+        for name in NAMES
+    ]
+    if gates == 3:
+        parts[1], parts[3] = parts[1].roll(1, 0), parts[3].roll(1, 0)
+    parts[1] = _whole(parts[1])
+    return [_whole(part, 1).flatten(0, 1) for part in parts]
+
+
+def _whole(tensor: Tensor, dim: int = -1) -> Tensor:
+    """The tensor with zeros behind one dimension, up to whole vectors."""
+    missing = -tensor.shape[dim] % LANES
+    behind = tensor.dim() - 1 - dim % tensor.dim()
+    return F.pad(tensor, (0, 0) * behind + (0, missing)) if missing else tensor
+
+
+def _counted(counts: Tensor | None, x: Tensor) -> Tensor:
+    return torch.full((len(x),), x.shape[1]) if counts is None else counts.long()
+
+
+def _by_torch(
+    layer: nn.RNNBase, x: Tensor, first: Sequence[Tensor], counts: Tensor | None
+) -> tuple[Tensor, list[Tensor]]:
+    """The same by the layer itself, which packs sentences so that no end has seen padding."""
+    start = [part.unsqueeze(0) for part in first]
+    hidden = tuple(start) if len(start) == 2 else start[0] if start else None
+    packed = x
+    if counts is not None:
+        lengths = counts.clamp(min=1).cpu()  # torch packs no empty sentences
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    states, last = layer(packed, hidden)
+    if counts is not None:
+        states, _ = pad_packed_sequence(states, batch_first=True, total_length=x.shape[1])
+    ends = list(last) if isinstance(last, tuple) else [last]
+    return states, [end.transpose(0, 1).flatten(1) for end in ends]
