@@ -80,20 +80,22 @@ def recur_asking(
     (into, given, bias, given_bias), hidden = _parameters(layer), layer.hidden_size
     start = [_whole(part) for part in first]
     query = _whole(_whole(score.query_weight), 0)
-    states, _, weights = Recurrence.apply(
-        F.linear(x, into[:, : x.shape[2]], bias),
+    # split, not slices: its backward is one concatenation, not two matrices filled with zeros
+    from_x, from_context = into.split([x.shape[2], memory.shape[2]], dim=1)
+    states, _, _, weights = Recurrence.apply(
+        F.linear(x, from_x, bias),
         start[0],
         start[1] if len(start) == 2 else x.new_empty(len(x), 0),
         torch.cat((query, given)),
         given_bias,
         _whole(score.project(memory)),
-        F.linear(memory, into[:, x.shape[2] :]),
+        F.linear(memory, from_context),
         _whole(score.vector),
         _counted(None, x),
         _counted(lengths, memory),
         False,
     )
-    return states[:, 1:, :hidden], weights
+    return states[..., :hidden], weights
 
 
 def can_unroll(layer: nn.RNNBase, *tensors: Tensor) -> bool:
@@ -122,7 +124,7 @@ def _run(
     start = [_whole(part) for part in first] or [x.new_zeros(len(x), given.shape[1])] * 2
     nobody = x.new_empty(len(x), 0, 0)  # to be asked
     steps = _counted(counts, x)
-    states, cell, _ = Recurrence.apply(
+    states, last, cell, _ = Recurrence.apply(
         F.linear(x, into, bias),
         start[0],
         start[1] if isinstance(layer, nn.LSTM) else nobody.flatten(1),
@@ -135,9 +137,8 @@ def _run(
         steps,
         reverse,
     )
-    own, last = (states[:, :-1], states[:, 0]) if reverse else (states[:, 1:], states[:, -1])
     ends = [last, cell] if isinstance(layer, nn.LSTM) else [last]
-    return own[..., :hidden], [end[:, :hidden] for end in ends]
+    return states[..., :hidden], [end[:, :hidden] for end in ends]
 
 
 def _parameters(layer: nn.RNNBase, reverse: bool = False) -> list[Tensor]:

@@ -56,7 +56,7 @@ class Maxout(nn.Module):
         self.width = width
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        return self.projection(torch.cat(inputs, dim=-1)).unflatten(-1, (-1, 2)).amax(-1)
+        return self.projection(torch.cat(inputs, dim=-1)).unflatten(-1, (-1, 2)).max(-1).values
 
 
 Join = Attentional | Concatenation

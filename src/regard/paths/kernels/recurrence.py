@@ -21,7 +21,7 @@ BLOCK = 256  # bytes of a row that the kernel multiplies by at once
 
 
 class Recurrence(torch.autograd.Function):
-    """From a first state all states (B, T + 1, H), the last cell, and weights (B, T, N).
+    """From a first state those after each step, (B, T, H), the last, its cell, and the weights.
 
     The cell is an LSTM if it has a state, else a GRU. All sizes are whole vectors.
 
@@ -39,7 +39,7 @@ class Recurrence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         *tensors, reverse = inputs
         x, first, cell, weight, bias, key, value, vector, counts, lengths = (
             tensor.detach().contiguous() for tensor in tensors
@@ -51,14 +51,18 @@ class Recurrence(torch.autograd.Function):
         kept = x.new_empty(batch, steps, key.shape[2] + 4 * first.shape[1])
         weights = x.new_empty(batch, steps, key.shape[1])
         f, tops = torch.empty_like(key), x.new_empty(batch)
+        ahead = _arrays(x, packed(weight.t()), bias, counts)
+        filled = _arrays(states, cells, kept, weights)
         if key.numel():
             preparing.prepare(key.numel(), *_arrays(key, lengths, tops, f))
-        ahead = _arrays(x, packed(weight.t()), bias, counts)
-        rest = _arrays(states, cells, kept, key, f, tops, vector, lengths, value, weights)
-        loops.forth(_work(kept, key), *ahead, reverse, *rest)
+            asked = _arrays(key, f, tops, vector, lengths, value)
+            loops.attend_forth(_work(kept, key), *ahead, reverse, *filled, *asked)
+        else:
+            loops.forth(kept.numel(), *ahead, reverse, *filled)
         ctx.save_for_backward(*tensors, f, tops, states, cells, kept, weights)
         ctx.reverse = reverse
-        return states, cells[:, end].clone(), weights
+        after = states[:, :-1] if reverse else states[:, 1:]
+        return after, states[:, end].clone(), cells[:, end].clone(), weights
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
@@ -69,15 +73,18 @@ class Recurrence(torch.autograd.Function):
             tensor.detach().contiguous() for tensor in tensors
         )
         steps, asked = kept.shape[1], key.shape[2]
-        toward, cell_grad, toward_weights = (grad.contiguous() for grad in grads)
-        grad, cell_grad = toward[:, 0 if ctx.reverse else steps].clone(), cell_grad.clone()
+        toward, grad, cell_grad, toward_weights = (grad.contiguous() for grad in grads)
+        grad, cell_grad = grad.clone(), cell_grad.clone()
         slopes, sloped = torch.empty_like(kept), torch.empty_like(weights)
         ahead = _arrays(kept, packed(weight), counts)
-        rest = _arrays(
-            states, cells, toward, grad, cell_grad, slopes,
-            key, f, tops, vector, lengths, value, weights, toward_weights, sloped,
-        )  # fmt: skip
-        loops.back(_work(kept, key), *ahead, ctx.reverse, *rest)
+        filled = _arrays(
+            states, cells, toward, grad, cell_grad, slopes, weights, toward_weights, sloped
+        )
+        if key.numel():
+            questions = _arrays(key, f, tops, vector, lengths, value)
+            loops.attend_back(_work(kept, key), *ahead, ctx.reverse, *filled, *questions)
+        else:
+            loops.back(kept.numel(), *ahead, ctx.reverse, *filled)
         past = states[:, 1:] if ctx.reverse else states[:, :-1]
         given = slopes[..., : len(weight)].flatten(0, 1)  # of what the states gave
         dx = slopes[..., asked - len(weight) :]
@@ -101,7 +108,8 @@ def packed(weight: Tensor) -> Tensor:
     torch.Size([2, 3, 64])
     """
     width = BLOCK // weight.element_size()
-    whole = pad(weight, (0, -weight.shape[1] % width))
+    missing = -weight.shape[1] % width
+    whole = pad(weight, (0, missing)) if missing else weight
     return whole.unflatten(1, (-1, width)).transpose(0, 1).contiguous()
 
 

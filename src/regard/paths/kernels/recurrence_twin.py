@@ -18,11 +18,11 @@ def recur(
     counts: Tensor,
     lengths: Tensor,
     reverse: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """States (B, T + 1, H), the last cell, and weights (B, T, N); arguments as `Recurrence`."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `Recurrence` gives, from the same arguments."""
     steps, asked = x.shape[1], key.shape[2]
     seen = torch.arange(key.shape[1]) < lengths.unsqueeze(1)
-    state, states, maps = first, [first], [x.new_zeros(len(x), key.shape[1])] * steps
+    state, states, maps = first, [], [x.new_zeros(len(x), key.shape[1])] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
         alive = (t < counts).unsqueeze(1)
         query, given = (state @ weight.t()).split([asked, len(weight) - asked], dim=-1)
@@ -42,4 +42,5 @@ def recur(
             new = (1 - z) * n + z * state
         state = torch.where(alive, new, state)
         states.append(state)
-    return torch.stack(states[::-1] if reverse else states, 1), cell, torch.stack(maps, 1)
+    states = states[::-1] if reverse else states
+    return torch.stack(states, 1), state, cell, torch.stack(maps, 1)
