@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from regard.core.blocks import may_look
 from regard.core.process import settle
@@ -100,12 +100,13 @@ def recur_asking(
 
 def can_unroll(layer: nn.RNNBase, *tensors: Tensor) -> bool:
     """Whether the compiled loops can take a layer and tensors, here and now."""
-    dtype = layer.weight_hh_l0.dtype
+    weight = layer.all_weights[0][1]
+    dtype = weight.dtype
     return (
         may_look()
         and not torch.is_autocast_enabled("cpu")
         and dtype in (torch.float32, torch.float64)
-        and kernels.available(layer.weight_hh_l0)
+        and kernels.available(weight)
         and all(
             tensor.dtype == dtype and tensor.device.type == "cpu" and tensor.numel() > 0
             for tensor in tensors
@@ -174,7 +175,7 @@ def _by_torch(
     """The same by the layer itself, which packs sentences so that no end has seen padding."""
     start = [part.unsqueeze(0) for part in first]
     hidden = tuple(start) if len(start) == 2 else start[0] if start else None
-    packed = x
+    packed: Tensor | PackedSequence = x
     if counts is not None:
         lengths = counts.clamp(min=1).cpu()  # torch packs no empty sentences
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)

@@ -107,7 +107,8 @@ class Bahdanau(nn.Module):
         score = self.attention.additive() if isinstance(self.attention, GlobalAligner) else None
         if score is None or len(self.recurrent) > 1:
             return None
-        layer, first = self.recurrent.layers[0], self.bridge(memory)
+        layer: nn.RNNBase = self.recurrent.layers[0]  # type: ignore[assignment]
+        first = self.bridge(memory)
         if not can_unroll(layer, embedded, memory.states, *first, *score.parameters()):
             return None
         counts = None if memory.mask() is None else memory.lengths
