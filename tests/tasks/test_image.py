@@ -1,3 +1,6 @@
+"""The task of images: it learns shapes, splits without overlap, and refuses what does not fit."""
+
+import struct
 from pathlib import Path
 
 import pytest
@@ -5,7 +8,7 @@ import torch
 
 from regard.data.image import Images, generate_images
 from regard.tasks import find_recipe, load
-from regard.tasks.image import Data, ImageTask, Model, moved
+from regard.tasks.image import Data, ImageTask, Model, moved, read_images
 from regard.training import read_config, read_settings, train
 
 
@@ -17,12 +20,12 @@ def test_it_learns_shapes_and_the_run_opens_again(tmp_path: Path, options: list[
     figures = train(task, config, tmp_path / "run").figures
     assert figures["accuracy"] > 0.6  # a fifth by chance
     seer = load(tmp_path / "run")
-    found = seer.classify(task.valid.pixels, return_map=True)
+    found = seer.classify(task.test.pixels, return_map=True)
     right = [
         one.label == seer.classes[int(label)]
-        for one, label in zip(found, task.valid.labels, strict=True)
+        for one, label in zip(found, task.test.labels, strict=True)
     ]
-    assert sum(right) / len(right) == pytest.approx(figures["accuracy"])
+    assert sum(right) / len(right) == pytest.approx(figures["test_accuracy"])
     assert found[0].weights.shape == (6, 6)
     path = seer.figure(tmp_path / "seen.png", task.valid.pixels[:7], task.valid.labels[:7])
     assert path.stat().st_size > 5000
@@ -34,7 +37,7 @@ def test_it_learns_shapes_and_the_run_opens_again(tmp_path: Path, options: list[
 
 def task_of(**data) -> ImageTask:
     images = generate_images(23, seed=3)
-    return ImageTask(images, images, Data(**{"rows": 7} | data), Model(dim=8, layers=1))
+    return ImageTask(images, images, images, Data(**{"rows": 7} | data), Model(dim=8, layers=1))
 
 
 def test_an_epoch_has_every_image_once_and_repeats_itself() -> None:
@@ -44,6 +47,39 @@ def test_an_epoch_has_every_image_once_and_repeats_itself() -> None:
     shifted = task_of(shift=2)
     assert torch.equal(shifted.batch(1, 2)[0], shifted.batch(1, 2)[0])
     assert not torch.equal(shifted.batch(1, 2)[0], task.batch(1, 2)[0])
+
+
+def test_no_image_is_in_two_splits() -> None:
+    parts = read_images(Data(count=101), 3)
+    assert [len(part.labels) for part in parts] == [61, 20, 20]
+    seen = [{bytes(image.numpy()) for image in part.pixels} for part in parts]
+    assert len(set.union(*seen)) == 101
+    limited = read_images(Data(count=101, limit=7, test_limit=5), 3)
+    assert [len(part.labels) for part in limited] == [7, 5, 5]
+    with pytest.raises(ValueError, match="3 images are too few"):
+        read_images(Data(count=3), 3)
+
+
+def test_images_for_test_may_be_in_files_of_their_own(tmp_path: Path) -> None:
+    for name, count in (("train", 23), ("test", 3)):
+        images = generate_images(count, seed=count)
+        (tmp_path / f"{name}.images").write_bytes(
+            bytes((0, 0, 8, 3)) + struct.pack(">3I", count, 12, 12) + bytes(images.pixels.numpy())
+        )
+        (tmp_path / f"{name}.labels").write_bytes(
+            bytes((0, 0, 8, 1)) + struct.pack(">I", count) + bytes(images.labels.tolist())
+        )
+    train, valid, test = read_images(
+        Data(
+            images=str(tmp_path / "train.images"),
+            labels=str(tmp_path / "train.labels"),
+            test_images=str(tmp_path / "test.images"),
+            test_labels=str(tmp_path / "test.labels"),
+        ),
+        1,
+    )
+    assert [len(part.labels) for part in (train, valid, test)] == [20, 3, 3]
+    assert torch.equal(test.pixels, generate_images(3, seed=3).pixels)
 
 
 def test_an_image_is_moved_whole_and_at_most_so_far() -> None:
@@ -75,4 +111,6 @@ def test_bad_tables_and_sizes_are_one_sentence() -> None:
         )
     small, large = generate_images(7, 12), generate_images(7, 13)
     with pytest.raises(ValueError, match="training are 12 × 12 pixels, those for test 13 × 13"):
-        ImageTask(small, Images(*large), Data(), Model())
+        ImageTask(small, small, Images(*large), Data(), Model())
+    with pytest.raises(ValueError, match="those for validation 13 × 13"):
+        ImageTask(small, large, small, Data(), Model())

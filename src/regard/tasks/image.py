@@ -41,11 +41,13 @@ class Data(Settings):
     folder: str | None = Field(None, description="of the four files of Fashion-MNIST")
     images: str | None = Field(None, description="or an IDX file of images")
     labels: str | None = Field(None, description="and one of their labels")
-    test_images: str | None = Field(None, description="by default a fifth is held out for test")
+    test_images: str | None = Field(None, description="by default a fifth is for test")
     test_labels: str | None = None
     count: Count = Field(2000, description="shapes to generate")
     limit: Count | None = Field(None, description="use only so many images for training")
-    test_limit: Count | None = Field(None, description="and so many for test")
+    test_limit: Count | None = Field(
+        None, description="and so many for validation, and as many for test"
+    )
     scale: Count = Field(1, description="how many times larger images are made, smoothly")
     shift: int = Field(0, ge=0, description="pixels by which a training image is moved, at most")
     rows: Count = Field(64, description="images of a batch")
@@ -79,7 +81,8 @@ class ImageTask:
 
     Args:
         train: what to learn from
-        valid: what to judge by
+        valid: what to choose the model by
+        test: what nothing is chosen by
         data: how they are given to the model
         model: sizes, and which attention
         seed: of the order of images, and of how they are moved
@@ -90,13 +93,22 @@ class ImageTask:
     larger_is_better = True
 
     def __init__(
-        self, train: Images, valid: Images, data: Data, model: Model, seed: int = 1
+        self,
+        train: Images,
+        valid: Images,
+        test: Images,
+        data: Data,
+        model: Model,
+        seed: int = 1,
     ) -> None:
-        if train.pixels.shape[1:] != valid.pixels.shape[1:]:
-            raise ValueError(
-                f"images for training are {_size(train)} pixels, those for test {_size(valid)}"
-            )
-        self.train, self.valid, self.data, self.model, self.seed = train, valid, data, model, seed
+        for part, images in (("validation", valid), ("test", test)):
+            if train.pixels.shape[1:] != images.pixels.shape[1:]:
+                raise ValueError(
+                    f"images for training are {_size(train)} pixels, those for {part} "
+                    f"{_size(images)}"
+                )
+        self.train, self.valid, self.test = train, valid, test
+        self.data, self.model, self.seed = data, model, seed
 
     @classmethod
     def from_config(cls, config: Config) -> "ImageTask":
@@ -104,8 +116,7 @@ class ImageTask:
         data = read_settings(Data, config.data, "data")
         model = read_settings(Model, config.model, "model")
         read_settings(Settings, config.loss, "loss")  # there is nothing to set
-        train, test = read_images(data, config.seed)
-        return cls(train, test, data, model, config.seed)
+        return cls(*read_images(data, config.seed), data, model, config.seed)
 
     @classmethod
     def open(cls, run: Path) -> Seer:
@@ -141,10 +152,14 @@ class ImageTask:
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Loss and accuracy of the test images."""
-        loss, right, count = 0.0, 0, len(self.valid.labels)
+        """Loss and accuracy of the validation images, and accuracy of the test images."""
+        figures = self._figures(model, self.valid)
+        return {**figures, "test_accuracy": self._figures(model, self.test)["accuracy"]}
+
+    def _figures(self, model: nn.Module, images: Images) -> dict[str, float]:
+        loss, right, count = 0.0, 0, len(images.labels)
         rows = self.data.rows
-        parts = zip(self.valid.pixels.split(rows), self.valid.labels.split(rows), strict=True)
+        parts = zip(images.pixels.split(rows), images.labels.split(rows), strict=True)
         for pixels, labels in parts:
             logits = model(as_input(pixels, self.data.scale)).logits
             loss += float(F.cross_entropy(logits, labels, reduction="sum"))
@@ -163,27 +178,43 @@ class ImageTask:
         tokens = (height * scale // patch) * (width * scale // patch)
         return (
             f"{len(self.train.labels):,} images of {height} × {width} pixels for training, "
-            f"{len(self.valid.labels):,} for test; {tokens:,} patches each\n"
+            f"{len(self.valid.labels):,} for validation, {len(self.test.labels):,} for test; "
+            f"{tokens:,} patches each\n"
             f"{len(self.train.classes)} classes: {', '.join(self.train.classes)}"
         )
 
 
-def read_images(data: Data, seed: int) -> tuple[Images, Images]:
-    """Images for training and for test of a table `[data]`."""
+def read_images(data: Data, seed: int) -> tuple[Images, Images, Images]:
+    """Images for training, for validation and for test of a table `[data]`.
+
+    A fifth is for validation; where there are no other images for test, another fifth is. Where
+    there are, no more are for validation than for test.
+    """
+    test: Images | None = None
     if data.images is not None and data.labels is not None:
         whole = read_idx(data.images, data.labels)
         if data.test_images is not None and data.test_labels is not None:
-            train, test = whole, read_idx(data.test_images, data.test_labels, whole.classes)
-        else:
-            train, test = _split(whole, seed)
+            test = read_idx(data.test_images, data.test_labels, whole.classes)
     elif data.name == "fashion":
         folder = _fashion(data.folder)
-        train, test = read_fashion(folder, "train"), read_fashion(folder, "test")
+        whole, test = read_fashion(folder, "train"), read_fashion(folder, "test")
     elif data.name == "digits":
-        train, test = _split(read_digits(), seed)
+        whole = read_digits()
     else:
-        train, test = _split(generate_images(data.count, seed=seed), seed)
-    return _limited(train, data.limit, seed), _limited(test, data.test_limit, seed)
+        whole = generate_images(data.count, seed=seed)
+    count = len(whole.labels)
+    if count < 5:
+        raise ValueError(f"{count} images are too few to hold a fifth of them out")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    held = count // 5 if test is None else min(count // 5, len(test.labels))
+    valid, rest = whole.pick(order[:held]), order[held:]
+    if test is None:
+        test, rest = whole.pick(rest[:held]), rest[held:]
+    return (
+        _limited(whole.pick(rest), data.limit, seed),
+        _limited(valid, data.test_limit, seed),
+        _limited(test, data.test_limit, seed),
+    )
 
 
 def moved(pixels: Tensor, most: int, draw: torch.Generator) -> Tensor:
@@ -211,15 +242,6 @@ def _fashion(folder: str | None) -> Path:
         return Path(folder)
     own = data_folder() / FASHION
     return DEBIAN if "REGARD_DATA" not in os.environ and DEBIAN.is_dir() else own
-
-
-def _split(images: Images, seed: int) -> tuple[Images, Images]:
-    """Four fifths and one fifth."""
-    count = len(images.labels)
-    if count < 5:
-        raise ValueError(f"{count} images are too few to hold a fifth of them out for test")
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    return images.pick(order[count // 5 :]), images.pick(order[: count // 5])
 
 
 def _limited(images: Images, limit: int | None, seed: int) -> Images:
