@@ -68,6 +68,26 @@ def test_parallel_is_the_equations_of_the_paper():
         torch.testing.assert_close(found.affinity[b], C)
 
 
+def test_each_glimpse_is_a_co_attention_with_its_own_vectors():
+    torch.manual_seed(0)
+    layer = CoAttention(LEFT, RIGHT, H, glimpses=2).double()
+    one = make(CoAttention)
+    left, right = pairs()
+    found = layer(left, right, left_mask=LEFT_LENGTHS, right_mask=RIGHT_LENGTHS)
+    assert found.left_map.shape == (B, 2, L)
+    for glimpse in range(2):
+        weights = layer.state_dict()
+        for name in ("left_query", "right_query"):
+            weights[name] = weights[name][glimpse : glimpse + 1]
+        one.load_state_dict(weights)
+        alone = one(left, right, left_mask=LEFT_LENGTHS, right_mask=RIGHT_LENGTHS)
+        torch.testing.assert_close(found.left.view(B, 2, LEFT)[:, glimpse], alone.left)
+        torch.testing.assert_close(found.right.view(B, 2, RIGHT)[:, glimpse], alone.right)
+        torch.testing.assert_close(found.right_map[:, glimpse], alone.right_map[:, 0])
+    with pytest.raises(ValueError, match="glimpses must be 1 or more, got 0"):
+        CoAttention(LEFT, RIGHT, H, glimpses=0)
+
+
 def test_alternating_is_the_equations_of_the_paper():
     layer = make(AlternatingCoAttention)
     left, right = pairs()

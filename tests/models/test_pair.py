@@ -30,9 +30,9 @@ def test_logits_are_made_of_both_contexts(attention):
     assert (found.affinity is None) == (attention == "alternating")
 
 
-@pytest.mark.parametrize("layers", [0, 1])
-def test_what_stands_in_the_padding_reaches_nothing(layers):
-    model = model_of(layers=layers)
+@pytest.mark.parametrize("options", [{"layers": 0}, {"layers": 1}, {"layers": 0, "phrase": 3}])
+def test_what_stands_in_the_padding_reaches_nothing(options):
+    model = model_of(**options)
     first, _ = model(LEFT, LEFT_LENGTHS, RIGHT, RIGHT_LENGTHS)
     left, right = LEFT.clone(), RIGHT.clone()
     left[1, 2:], right[0, 3:] = 0, 0
@@ -48,5 +48,20 @@ def test_the_right_side_may_be_cells():
     assert found.affinity.shape == (2, 5, 11)
     with pytest.raises(ValueError, match="did you mean 'parallel'"):
         model_of(attention="paralel")
+    with pytest.raises(ValueError, match="one glimpse, got glimpses=2"):
+        model_of(attention="alternating", glimpses=2)
     with pytest.raises(ValueError, match="either tokens or float frames"):
         model_of(right_cells=7)
+
+
+def test_glimpses_are_joined_side_by_side():
+    model = model_of(glimpses=2, layers=0)
+    logits, found = model(LEFT, LEFT_LENGTHS, RIGHT, RIGHT_LENGTHS)
+    assert logits.shape == (2, 3)
+    assert found.left.shape == found.right.shape == (2, 24)
+    assert found.left_map.dense().shape == (2, 2, 5)
+    joined = torch.cat(
+        (found.left, found.right, found.left * found.right, (found.left - found.right).abs()), -1
+    )
+    hidden = F.gelu(F.linear(joined, model.hidden.weight, model.hidden.bias))
+    torch.testing.assert_close(logits, F.linear(hidden, model.output.weight, model.output.bias))

@@ -7,7 +7,7 @@ import torch
 
 from regard.cli import main
 from regard.data.scenes import generate_questions
-from regard.tasks import Judge, load
+from regard.tasks import Judge, find_recipe, load
 from regard.tasks.pair import Pair
 from regard.training import read_config, train
 
@@ -60,6 +60,23 @@ def test_both_maps_are_shown(run, tmp_path, capsys):
     assert main(["pair", str(run), "so bee"]) == 2
     with pytest.raises(TypeError, match="should be a text, got Scene"):
         judge.judge([("oh cat", generate_questions(2)[0].scene)])
+
+
+def test_it_learns_to_compare_two_things_of_a_scene(tmp_path):
+    config = read_config(find_recipe("pair"), ["training.epochs=1", "training.threads=1"])
+    task = Pair.from_config(config)
+    train(task, config, tmp_path / "run")
+    judge = load(tmp_path / "run")
+    about_two = [n for n, text in enumerate(task.test.lefts) if text.endswith("one ?")][:300]
+    found = judge.judge([(task.test.lefts[n], task.test.rights[n]) for n in about_two])
+    right = [
+        one.label == task.test.classes[task.test.labels[n]]
+        for n, one in zip(about_two, found, strict=True)
+    ]
+    assert sum(right) / len(right) > 0.7  # a half by chance
+    assert found[0].seen.right_weights.shape == (3, 9)
+    found[0].seen.figure(tmp_path / "scene.png")
+    assert "glimpse 3" in found[0].seen.show(width=60, color="plain")
 
 
 def test_scenes_are_the_default_and_worth_nothing_as_bags(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Co-attention: two inputs attend to each other, and each becomes one vector."""
+"""Co-attention: two inputs attend to each other, and each becomes one vector, or a few."""
 
 from typing import NamedTuple
 
@@ -17,8 +17,10 @@ class CoAttended(NamedTuple):
     """Both contexts, (B, left_dim) and (B, right_dim), and the maps that made them.
 
     `left_map` (B, 1, L) and `right_map` (B, 1, R) are distributions over the positions of one
-    side. `affinity` (B, L, R) says how much each left position has to do with each right one,
-    between −1 and 1; its rows are no distributions. Alternating co-attention has none.
+    side. With several glimpses these are (B, glimpses, ·), and the contexts of a side stand side
+    by side, (B, glimpses · dim). `affinity` (B, L, R) says how much each left position has to do
+    with each right one, between −1 and 1; its rows are no distributions. Alternating co-attention
+    has none, and one glimpse.
     """
 
     left: Tensor
@@ -40,6 +42,9 @@ class CoAttention(nn.Module):
     or text and image patches, serve alike. Products with C are attention with the values W_q Q
     and W_v V and tanh in place of softmax, so that C is only held in blocks of rows.
 
+    One distribution says where one thing is; whoever has to compare two things needs two. With
+    `glimpses` there are as many w_hv and w_hq, each with a context of its own.
+
     >>> layer = CoAttention(5, 3, 7)
     >>> text, image = torch.randn(2, 11, 5), torch.randn(2, 13, 3)
     >>> found = layer(text, image, left_mask=torch.tensor([11, 4]))
@@ -50,17 +55,20 @@ class CoAttention(nn.Module):
         left_dim: width of the left input
         right_dim: width of the right input
         hidden: width of H
+        glimpses: how many distributions, and contexts, each side has
     """
 
-    def __init__(self, left_dim: int, right_dim: int, hidden: int) -> None:
+    def __init__(self, left_dim: int, right_dim: int, hidden: int, *, glimpses: int = 1) -> None:
         super().__init__()
         _check_sizes(left_dim, right_dim, hidden)
+        if glimpses < 1:
+            raise ValueError(f"glimpses must be 1 or more, got {glimpses}")
         self.left_dim, self.right_dim = left_dim, right_dim
         self.affinity = nn.Parameter(torch.empty(left_dim, right_dim))  # W_b
         self.left_projection = nn.Linear(left_dim, hidden, bias=False)  # W_q
         self.right_projection = nn.Linear(right_dim, hidden, bias=False)  # W_v
-        self.left_query = nn.Parameter(torch.empty(1, hidden))  # w_hq
-        self.right_query = nn.Parameter(torch.empty(1, hidden))  # w_hv
+        self.left_query = nn.Parameter(torch.empty(glimpses, hidden))  # w_hq
+        self.right_query = nn.Parameter(torch.empty(glimpses, hidden))  # w_hv
         for weight in (self.affinity, self.left_query, self.right_query):
             nn.init.xavier_uniform_(weight)
 
@@ -111,7 +119,7 @@ class CoAttention(nn.Module):
             return_map=True,
         )
         return CoAttended(
-            left_context.squeeze(-2), right_context.squeeze(-2), left_map, right_map, affinity
+            left_context.flatten(-2), right_context.flatten(-2), left_map, right_map, affinity
         )
 
 

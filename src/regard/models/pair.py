@@ -8,6 +8,7 @@ from regard.core.mask import lengths as real
 from regard.core.names import nearest
 from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
 from regard.models.embedding import check_dropout, check_sizes, reader
+from regard.models.phrases import Phrases
 from regard.models.position import positions
 from regard.models.stack import EncoderStack
 from regard.models.summary import summary
@@ -16,7 +17,7 @@ ATTENTIONS = {"parallel": CoAttention, "alternating": AlternatingCoAttention}
 
 
 class Side(nn.Module):
-    """One input as vectors: tokens with positions, or float cells, after layers of self-attention.
+    """One input as vectors: tokens with positions, or float cells, and layers of self-attention.
 
     >>> Side(13, None, 12, layers=1, heads=3)(torch.randint(13, (2, 5)), torch.tensor([5, 3])).shape
     torch.Size([2, 5, 12])
@@ -27,6 +28,7 @@ class Side(nn.Module):
         dim: width of the vectors
         layers: of self-attention; 0 for none
         heads: of self-attention
+        phrase: words of the longest phrase, see `Phrases`; 1 leaves words alone, as cells are
         dropout: in train mode
     """
 
@@ -38,12 +40,14 @@ class Side(nn.Module):
         *,
         layers: int,
         heads: int,
+        phrase: int = 1,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.reader = reader(vocabulary, width, dim, scale=1.0 if vocabulary is None else dim**0.5)
         # a cell says itself where it is
         self.position, _ = positions("none" if vocabulary is None else "sinusoidal", dim, heads, 0)
+        self.phrases = None if phrase == 1 or vocabulary is None else Phrases(dim, phrase)
         self.encoder = None
         if layers:
             options = {"heads": heads, "hidden": 2 * dim, "dropout": dropout}
@@ -53,6 +57,9 @@ class Side(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Token ids (B, L) or cells (B, L, width) to (B, L, dim)."""
         x = F.dropout(self.position(self.reader(x)), self.dropout, self.training)
+        if self.phrases is not None:
+            beyond = torch.arange(x.shape[1], device=x.device) >= lengths.unsqueeze(1)  # (B, L)
+            x = self.phrases(x.masked_fill(beyond.unsqueeze(2), 0.0))
         return x if self.encoder is None else self.encoder(x, mask=real(lengths))[0]
 
 
@@ -61,7 +68,9 @@ class PairClassifier(nn.Module):
 
         (l, r) = CoAttention(left, right),  p = softmax(W₂ gelu(W₁ [l ; r ; l ∘ r ; |l − r|]))
 
-    Lu et al. 2016 for the attention; the four-fold join is that of Mou et al. 2016, eq. 4.
+    Lu et al. 2016 for the attention; the four-fold join is that of Mou et al. 2016, eq. 4. Where
+    the answer is a matter of finding things and comparing them, do without self-attention: it lets
+    every position know a little of all others, and co-attention then learns to look nowhere.
 
     >>> model = PairClassifier(2, left_vocabulary=13, right_cells=7, dim=12, heads=3)
     >>> logits, found = model(torch.randint(13, (2, 5)), torch.tensor([5, 3]),
@@ -78,6 +87,8 @@ class PairClassifier(nn.Module):
         heads: of self-attention
         layers: of self-attention on each side, before the sides meet
         attention: "parallel" or "alternating"
+        phrase: words of the longest phrase of a text, see `Phrases`; 1 leaves words alone
+        glimpses: of parallel co-attention: how many places each side can look at
         dropout: in train mode
     """
 
@@ -92,19 +103,25 @@ class PairClassifier(nn.Module):
         heads: int = 4,
         layers: int = 1,
         attention: str = "parallel",
+        phrase: int = 1,
+        glimpses: int = 1,
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        check_sizes(classes=classes, dim=dim, heads=heads)
+        check_sizes(classes=classes, dim=dim, heads=heads, phrase=phrase, glimpses=glimpses)
         check_dropout(dropout)
         if attention not in ATTENTIONS:
             raise ValueError(f"unknown attention {attention!r}{nearest(attention, ATTENTIONS)}")
-        options = {"layers": layers, "heads": heads, "dropout": dropout}
+        if attention == "alternating" and glimpses > 1:
+            raise ValueError(f"alternating attention has one glimpse, got glimpses={glimpses}")
+        options = {"layers": layers, "heads": heads, "phrase": phrase, "dropout": dropout}
         self.left = Side(left_vocabulary, None, dim, **options)  # type: ignore[arg-type]
         self.right = Side(right_vocabulary, right_cells, dim, **options)  # type: ignore[arg-type]
-        self.attention = ATTENTIONS[attention](dim, dim, dim)
-        self.hidden = nn.Linear(4 * dim, dim)
-        self.output = nn.Linear(dim, classes)
+        more = {"glimpses": glimpses} if attention == "parallel" else {}
+        self.attention = ATTENTIONS[attention](dim, dim, dim, **more)
+        width = glimpses * dim
+        self.hidden = nn.Linear(4 * width, width)
+        self.output = nn.Linear(width, classes)
         self.dropout = dropout
 
     def forward(

@@ -30,6 +30,8 @@ class Model(Settings):
     heads: Count = 4
     layers: int = Field(1, ge=0)
     attention: Literal["parallel", "alternating"] = "parallel"
+    phrase: Count = Field(1, description="words of the longest phrase of a text")
+    glimpses: Count = Field(1, description="how many places each side can look at")
     dropout: float = Field(0.1, ge=0, lt=1)
 
 
@@ -94,6 +96,8 @@ class Judge:
                 raise TypeError(f"the right side should be {wanted}, got {type(right).__name__}")
         batch = pair_batch(lefts, rights, [0] * len(pairs), self.left, self.right)
         logits, found = self.model(*batch[:4])
+        left_map, right_map = found.left_map.dense(), found.right_map.dense()  # (B, glimpses, ·)
+        affinity = None if found.affinity is None else found.affinity.dense()
         answers = []
         for b, (left, right) in enumerate(pairs):
             chances = logits[b].softmax(-1)
@@ -104,9 +108,9 @@ class Judge:
             seen = SeenPair(
                 words,
                 others,
-                found.left_map.dense()[b, 0, :L],
-                found.right_map.dense()[b, 0, :R],
-                None if found.affinity is None else found.affinity.dense()[b, :L, :R],
+                left_map[b, :, :L],
+                right_map[b, :, :R],
+                None if affinity is None else affinity[b, :L, :R],
                 len(right.cells[0]) if isinstance(right, Scene) else None,
                 f"{label} ({float(chances.max()):.0%})",
             )

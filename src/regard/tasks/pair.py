@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data import Tokenizer, read_recipe, train_tokenizer
 from regard.data.matched import Matched, read_matched, shuffled
@@ -147,7 +147,8 @@ class Pair:
 
     def bag_of_words(self) -> float:
         """Accuracy on test of a linear model on which words, and things, each side has."""
-        return bag_of_words(self.train, self.test, self.left, self.right)
+        answers = bag_of_words(self.train, self.test, self.left, self.right)
+        return float((answers == torch.tensor(self.test.labels)).float().mean())
 
     # -------------------------------------------------------------- batches
 
@@ -170,10 +171,10 @@ class Pair:
 
 def bag_of_words(
     train: Matched, test: Matched, left: Tokenizer, right: Tokenizer | None, *, steps: int = 300
-) -> float:
-    """Accuracy of logistic regression on the bags of words of both sides, things being words."""
+) -> Tensor:
+    """Answers (N,) to test of logistic regression on both bags of words, things being words."""
 
-    def bags(pairs: Matched) -> torch.Tensor:
+    def bags(pairs: Matched) -> Tensor:
         names = [[] if isinstance(r, str) else r.names() for r in pairs.rights]
         found = torch.zeros(len(pairs), len(left) + (len(right) if right else len(things)))
         for row, (text, other) in enumerate(zip(pairs.lefts, pairs.rights, strict=True)):
@@ -192,8 +193,7 @@ def bag_of_words(
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
     with torch.no_grad():
-        right_ones = model(bags(test)).argmax(-1) == torch.tensor(test.labels)
-    return float(right_ones.float().mean())
+        return model(bags(test)).argmax(-1)
 
 
 def _splits(data: Data, seed: int) -> tuple[Matched, Matched, Matched]:

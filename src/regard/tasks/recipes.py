@@ -198,8 +198,9 @@ RECIPES: dict[str, Recipe] = {
     },
     "pair": {
         "task": "pair",
-        "model": {"dim": 48, "dropout": 0.0},
-        "training": {"epochs": 14, "lr": 2e-3, "warmup": 50},
+        "data": {"count": 20000},
+        "model": {"dim": 48, "layers": 0, "phrase": 3, "glimpses": 3, "dropout": 0.0},
+        "training": {"epochs": 4, "lr": 4e-3, "schedule": "cosine", "warmup": 50},
     },
     "tatoeba-pairs": {
         "task": "pair",

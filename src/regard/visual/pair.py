@@ -14,8 +14,8 @@ class SeenPair:
     """Both sides with their weights.
 
     >>> import torch
-    >>> weights = torch.tensor([0.25, 0.75])
-    >>> pair = SeenPair(["is", "red"], ["rot", "ist"], weights, weights.flip(0), title="yes (97%)")
+    >>> weights = torch.tensor([[0.25, 0.75]])
+    >>> pair = SeenPair(["is", "red"], ["rot", "ist"], weights, weights.flip(1), title="yes (97%)")
     >>> print(pair.show(width=40, color="plain"))
     yes (97%)
          is  red
@@ -27,7 +27,7 @@ class SeenPair:
 
     Attributes:
         left, right: tokens, or what is in the cells of a scene, row by row
-        left_weights, right_weights: (L,) and (R,), each sums to 1
+        left_weights, right_weights: (glimpses, L) and (glimpses, R), each row sums to 1
         affinity: (L, R), how much each has to do with each, −1 to 1; None for alternating attention
         columns: of the grid, if the right side is a scene
         title: what is written above
@@ -45,18 +45,19 @@ class SeenPair:
         """Both maps for a terminal, and the affinity where there is one."""
         parts = [self.title] if self.title else []
         if self.left:
-            parts.append(
-                heatmap(self.left_weights[None], ["left"], self.left, width=width, color=color)
-            )
+            weights, rows = self.left_weights, numbered("left", len(self.left_weights))
+            parts.append(heatmap(weights, rows, self.left, width=width, color=color))
         if self.columns is None:
-            parts.append(
-                heatmap(self.right_weights[None], ["right"], self.right, width=width, color=color)
-            )
+            weights, rows = self.right_weights, numbered("right", len(self.right_weights))
+            parts.append(heatmap(weights, rows, self.right, width=width, color=color))
         else:
-            grid = self.right_weights.view(-1, self.columns)
-            rows = [f"row {n + 1}" for n in range(len(grid))]
             names = [f"column {n + 1}" for n in range(self.columns)]
-            parts.append(heatmap(grid, rows, names, width=width, color=color))
+            for number, weights in enumerate(self.right_weights, start=1):
+                if len(self.right_weights) > 1:
+                    parts.append(f"glimpse {number}")
+                grid = weights.view(-1, self.columns)
+                rows = [f"row {n + 1}" for n in range(len(grid))]
+                parts.append(heatmap(grid, rows, names, width=width, color=color))
         if self.affinity is not None and self.affinity.numel():
             parts.append(heatmap(self.affinity, self.left, self.right, width=width, color=color))
         return "\n".join(parts)
@@ -66,3 +67,12 @@ class SeenPair:
         from regard.visual.figure.pair import draw_pair
 
         draw_pair(self, path)
+
+
+def numbered(name: str, count: int) -> list[str]:
+    """A name for each of several glimpses; one alone needs no number.
+
+    >>> numbered("left", 1), numbered("left", 2)
+    (['left'], ['left 1', 'left 2'])
+    """
+    return [name] if count == 1 else [f"{name} {number}" for number in range(1, count + 1)]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from regard.visual.pair import SeenPair
 
 PAINT = {"red": "#c44234", "blue": "#2f6fbe", "green": "#3c9a5f", "yellow": "#e3b22b"}
+GLIMPSES = ("#2f6fbe", "#e08a3c", "#3c9a5f", "#8a5fb0")
 LINE = 0.26  # inches
 
 
@@ -26,18 +27,20 @@ def draw_pair(pair: "SeenPair", path: str | Path) -> Path:
     """
     scene = pair.columns is not None
     rows = max(len(pair.left), 0 if scene else len(pair.right), 8)
-    panels = 2 if pair.affinity is None else 3
-    drawn = figure(3.4 * panels + (1.0 if pair.affinity is not None else 0.0), rows * LINE + 1.0)
-    ratios = [1.0, 1.0, 1.5][:panels]
-    axes = drawn.subplots(1, panels, width_ratios=ratios, squeeze=False)[0]
+    pictures = len(pair.right_weights) if scene else 1  # each glimpse of a scene has its own
+    ratios = [1.0] * (1 + pictures) + ([] if pair.affinity is None else [1.5])
+    width = 3.4 * len(ratios) + (1.0 if pair.affinity is not None else 0.0)
+    drawn = figure(width, rows * LINE + 1.0)
+    axes = drawn.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
     _bars(axes[0], pair.left, pair.left_weights.tolist(), "left")
     if scene:
-        _scene(axes[1], pair)
+        for number, weights in enumerate(pair.right_weights.tolist()):
+            _scene(axes[1 + number], pair, weights, number if pictures > 1 else None)
     else:
         _bars(axes[1], pair.right, pair.right_weights.tolist(), "right")
     if pair.affinity is not None:
         draw_map(
-            axes[2],
+            axes[-1],
             pair.affinity.double(),
             pair.left,
             pair.right,
@@ -53,10 +56,14 @@ def draw_pair(pair: "SeenPair", path: str | Path) -> Path:
     return save(drawn, path)
 
 
-def _bars(axes: Axes, labels: list[str], weights: list[float], title: str) -> None:
+def _bars(axes: Axes, labels: list[str], weights: list[list[float]], title: str) -> None:
+    """A bar for each token, or thinner ones for each glimpse at it."""
     written = lettering(labels)
     places = range(len(labels))
-    axes.barh(places, weights, color="#2f6fbe", height=0.7)
+    height = 0.7 / len(weights)
+    for number, glimpse in enumerate(weights):
+        shifted = [place + (number - (len(weights) - 1) / 2) * height for place in places]
+        axes.barh(shifted, glimpse, color=GLIMPSES[number % len(GLIMPSES)], height=height)
     axes.set_yticks(places, written.labels, fontfamily=written.families, fontsize=9)
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
@@ -66,10 +73,9 @@ def _bars(axes: Axes, labels: list[str], weights: list[float], title: str) -> No
     axes.set_title(f"{title}: weight of each token", fontsize=10)
 
 
-def _scene(axes: Axes, pair: "SeenPair") -> None:
-    """The picture, each cell as dark as its weight."""
+def _scene(axes: Axes, pair: "SeenPair", weights: list[float], glimpse: int | None) -> None:
+    """The picture, each cell as dark as its weight in this glimpse, or in the only one."""
     assert pair.columns is not None
-    weights = pair.right_weights.tolist()
     for place, (name, weight) in enumerate(zip(pair.right, weights, strict=True)):
         row, column = divmod(place, pair.columns)
         shade = str(1.0 - 0.6 * weight)  # a flat map is pale
@@ -91,4 +97,8 @@ def _scene(axes: Axes, pair: "SeenPair") -> None:
     axes.set_ylim(len(weights) // pair.columns, 0)
     axes.set_aspect("equal")
     axes.axis("off")
-    axes.set_title("right: weight of each cell", fontsize=10)
+    if glimpse is None:
+        axes.set_title("right: weight of each cell", fontsize=10)
+    else:
+        color = GLIMPSES[glimpse % len(GLIMPSES)]
+        axes.set_title(f"right, glimpse {glimpse + 1}", fontsize=10, color=color)
