@@ -28,9 +28,9 @@ def draw_pair(pair: "SeenPair", path: str | Path) -> Path:
     scene = pair.columns is not None
     rows = max(len(pair.left), 0 if scene else len(pair.right), 8)
     pictures = len(pair.right_weights) if scene else 1  # each glimpse of a scene has its own
-    ratios = [1.0] * (1 + pictures) + ([] if pair.affinity is None else [1.5])
-    width = 3.4 * len(ratios) + (1.0 if pair.affinity is not None else 0.0)
-    drawn = figure(width, rows * LINE + 1.0)
+    share = 1.0 if pictures == 1 else 0.7
+    ratios = [1.0] + [share] * pictures + ([] if pair.affinity is None else [1.3])
+    drawn = figure(3.4 * sum(ratios), rows * LINE + 1.0)
     axes = drawn.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
     _bars(axes[0], pair.left, pair.left_weights.tolist(), "left")
     if scene:
