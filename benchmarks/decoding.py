@@ -1,8 +1,8 @@
 """Decoding beside its peers: 1,000 Multi30k sentences, one Transformer, one batch size, one run.
 
-The weights are random, so every engine is made to write the same number of tokens for each
-sentence, the mean length of the references: what is compared is the work, and that the answers are
-the same.
+With the weights of a trained run sentences end where they end. Without one the weights are random,
+and every engine is made to write the same number of tokens for each sentence, the mean length of
+the references: what is compared is the work, and that the answers are the same.
 """
 
 import json
@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from benchmarks.joeynmt import python_of
-from benchmarks.plain_transformer import PlainTransformer, same_model
-from regard.data import read_recipe, train_tokenizers
-from regard.models import PRESETS, Transformer, build
+from regard.data import Tokenizer, read_recipe, train_tokenizers
+from regard.models import PRESETS, build
+from regard.tasks import Translator, load
 
 ROOT = Path(__file__).parents[1]
 
@@ -56,6 +57,7 @@ def main(
     beam: int = 5,
     sentences: int = 64,
     only: str = "",
+    run: Path | None = None,
 ) -> list[Row]:
     """Run all engines on one job and print the rows.
 
@@ -66,16 +68,18 @@ def main(
         beam: size of the beams
         sentences: in a batch
         only: cases whose peer's name contains this
+        run: a run of the task translate whose weights to take
     """
     cases = [case for case in CASES if only in case[2]]
     if not cases:
         peers = ", ".join(peer for _, _, peer in CASES)
         raise ValueError(f"--only {only} is part of no peer's name: {peers}")
     with tempfile.TemporaryDirectory() as name:
-        job = _job(Path(name), quick=quick, beam=beam, sentences=sentences)
+        job = _job(Path(name), quick=quick, beam=beam, sentences=sentences, run=run)
+        long = f"{job['extra']} tokens each" if run is None else "as long as they become"
         print(
-            f"{len(job['ids'])} sentences, {job['length']} tokens each, batches of {sentences}, "
-            f"beam {beam}, Transformer-tiny, {job['threads']} threads"
+            f"{len(job['ids'])} sentences, {long}, batches of {sentences}, beam {beam}, "
+            f"Transformer-tiny, {job['threads']} threads"
         )
         done: dict[str, dict[str, Any]] = {}
         rows = []
@@ -107,40 +111,66 @@ def main(
     return rows
 
 
-def _job(folder: Path, *, quick: bool, beam: int, sentences: int) -> dict[str, Any]:
+def _job(
+    folder: Path, *, quick: bool, beam: int, sentences: int, run: Path | None
+) -> dict[str, Any]:
     """Write the job that all engines get."""
-    pairs = read_recipe("multi30k", "train")
-    tokenizer, _ = train_tokenizers(
-        pairs[:2000] if quick else pairs, "bpe", "bpe", joint=True, size=1000 if quick else 8000
-    )
     test = read_recipe("multi30k", "test")[: 64 if quick else 1000]
+    model, tokenizer = _random(quick) if run is None else _trained(run)
     targets = [len(tokenizer.encode(text)) for text in test.targets]
-    torch.manual_seed(1)
-    words = {"source_vocabulary": len(tokenizer), "target_vocabulary": len(tokenizer)}
-    options: dict[str, Any] = {**words, "tie": "all"}
-    sizes = PRESETS["transformer"]["tiny"]
-    plain = PlainTransformer(len(tokenizer), **sizes)
-    with torch.no_grad():
-        plain.embedding.weight[:4] = 0.0  # so that nobody ever prefers to end
-        plain.embedding.weight[4:] *= math.sqrt(2.0)
-        plain.output.bias.zero_()
-    model = build("transformer", "tiny", **options)
-    assert isinstance(model, Transformer)
-    for name, own in (("plain", plain), ("weights", same_model(plain, model))):
-        arrays = {key: tensor.numpy() for key, tensor in own.state_dict().items()}
-        np.savez(folder / f"{name}.npz", **arrays)
+    mean = round(sum(targets) / len(targets))
+    weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    np.savez(folder / "weights.npz", **weights)
     job = {
         "preset": "tiny",
-        "sizes": sizes,
-        "model": options,
+        "sizes": PRESETS["transformer"]["tiny"],
+        "model": _options(len(tokenizer)),
         "ids": [tokenizer.encode(text) for text in test.sources],
-        "length": round(sum(targets) / len(targets)),
+        "least": mean if run is None else 1,  # tokens of an answer
+        "ratio": 0.0 if run is None else 1.5,  # at most ratio · source + extra
+        "extra": mean if run is None else 5,
         "beam": beam,
         "sentences": sentences,
         "threads": torch.get_num_threads(),
     }
     (folder / "job.json").write_text(json.dumps(job))
     return job
+
+
+def _options(vocabulary: int) -> dict[str, Any]:
+    words = {"source_vocabulary": vocabulary, "target_vocabulary": vocabulary}
+    return {**words, "tie": "all"}
+
+
+def _random(quick: bool) -> tuple[nn.Module, Tokenizer]:
+    """A new model that never ends by itself, and the tokenizer of both sides."""
+    pairs = read_recipe("multi30k", "train")
+    tokenizer, _ = train_tokenizers(
+        pairs[:2000] if quick else pairs, "bpe", "bpe", joint=True, size=1000 if quick else 8000
+    )
+    torch.manual_seed(1)
+    model: Any = build("transformer", "tiny", **_options(len(tokenizer)))
+    with torch.no_grad():
+        model.target.weight[:4] = 0.0  # so that nobody ever prefers to end
+        model.target.weight[4:] *= math.sqrt(2.0)
+        model.output.bias.zero_()
+    return model, tokenizer
+
+
+def _trained(run: Path) -> tuple[nn.Module, Tokenizer]:
+    """The model of a run and its tokenizer, without the output's bias, which JoeyNMT has not."""
+    translator = load(run)
+    assert isinstance(translator, Translator)
+    model: Any = translator.model
+    like = build("transformer", "tiny", **_options(len(translator.target))).state_dict()
+    if {n: t.shape for n, t in like.items()} != {n: t.shape for n, t in model.state_dict().items()}:
+        raise ValueError(
+            f"--run {run} should be a translation by a transformer of preset tiny with "
+            'tie = "all" and norm = "post"'
+        )
+    with torch.no_grad():
+        model.output.bias.zero_()
+    return model, translator.target
 
 
 def _run(who: str, folder: Path, rounds: int, joeynmt: Path | None) -> dict[str, Any]:

@@ -1,15 +1,15 @@
 """Those who decode the same job: regard, plain loops, CTranslate2, and JoeyNMT elsewhere.
 
 Each runs in a process of its own, since two OpenMP runtimes in one process disturb each other. A
-job is a folder with `job.json` and the weights as `weights.npz`, which any torch can read, and as
-`plain.npz` by the names of torch's layers.
+job is a folder with `job.json` and the weights as `weights.npz`, which any torch can read.
 """
 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.plain_transformer import PlainTransformer
-from regard.data.batch import BOS
+from benchmarks.plain_transformer import plain_model
+from regard.data.batch import BOS, EOS
 from regard.decoding import Limits, batched, beam, greedy
 from regard.decoding.batched import by_length, padded
 from regard.models import Transformer, build
@@ -38,18 +38,17 @@ def model_of(folder: Path, job: dict[str, Any]) -> Transformer:
 
 def ours(model: Transformer, job: dict[str, Any], *, size: int, maps: bool = False) -> Answers:
     """regard: greedy for a beam of 1."""
-    limits = Limits(ratio=0.0, extra=job["length"])
+    limits = Limits(job["ratio"], job["extra"])
     search = greedy if size == 1 else partial(beam, size=size, penalty=0.0)
     options = {"sentences": job["sentences"], "limits": limits, "return_map": maps}
     found: Any = batched(search, model, job["ids"], **options)
-    return [list((one if size == 1 else one[0]).tokens) for one in found]
+    best = [one if size == 1 else one[0] for one in found]
+    return [_until_end(one.tokens) for one in best]
 
 
-def torch_loop(folder: Path, job: dict[str, Any]) -> Engine:
+def torch_loop(model: Transformer, job: dict[str, Any]) -> Engine:
     """Greedy search as one writes it first, with torch's own layers."""
-    plain = PlainTransformer(job["model"]["target_vocabulary"], **job["sizes"]).eval()
-    weights = np.load(folder / "plain.npz")
-    plain.load_state_dict({name: torch.from_numpy(weights[name]) for name in weights.files})
+    plain = plain_model(model, **job["sizes"]).eval()
     return partial(_loop, job, plain.encode, plain.decode, plain.output)
 
 
@@ -72,15 +71,23 @@ def _loop(
     """Without a cache: the whole target again for each token, the output of the last one alone."""
     found: Answers = [[] for _ in job["ids"]]
     for index, source, lengths in _batches(job):
+        most = int(job["ratio"] * source.shape[1]) + job["extra"]
         memory = encode(source, lengths)
         target = torch.full((len(index), 1), BOS)
-        for _ in range(job["length"]):
+        ended = torch.zeros(len(index), 1, dtype=torch.bool)
+        while target.shape[1] <= most and not ended.all():
             logits = output(decode(*memory, target)[:, -1])
-            logits[:, :4] = -torch.inf
-            target = torch.cat((target, logits.argmax(-1, keepdim=True)), 1)
+            logits[:, : BOS + 1] = -torch.inf
+            best = logits.argmax(-1, keepdim=True)
+            target, ended = torch.cat((target, best), 1), ended | (best == EOS)
         for i, tokens in zip(index, target[:, 1:].tolist(), strict=True):
-            found[i] = tokens
+            found[i] = _until_end(tokens)
     return found
+
+
+def _until_end(tokens: Sequence[int]) -> list[int]:
+    """What comes before the end."""
+    return list(takewhile(lambda token: token != EOS, tokens))
 
 
 def ctranslate2(folder: Path, job: dict[str, Any], *, size: int) -> Engine:
@@ -94,11 +101,19 @@ def ctranslate2(folder: Path, job: dict[str, Any], *, size: int) -> Engine:
     translator = Translator(str(path), compute_type="float32", **threads)
     sources = [[token_of(number) for number in ids] for ids in job["ids"]]
     numbers = {token_of(number): number for number in range(job["model"]["target_vocabulary"])}
-    options = {"max_batch_size": job["sentences"], "max_decoding_length": job["length"]}
 
     def run() -> Answers:
-        found = translator.translate_batch(sources, beam_size=size, length_penalty=0, **options)
-        return [[numbers[token] for token in one.hypotheses[0]] for one in found]
+        found: Answers = [[] for _ in sources]
+        for index, source, _ in _batches(job):
+            best = translator.translate_batch(
+                [sources[i] for i in index],
+                beam_size=size,
+                length_penalty=0,
+                max_decoding_length=int(job["ratio"] * source.shape[1]) + job["extra"],
+            )
+            for i, one in zip(index, best, strict=True):
+                found[i] = [numbers[token] for token in one.hypotheses[0]]
+        return found
 
     return run
 
@@ -116,15 +131,15 @@ def engine(name: str, folder: Path) -> Engine:
     torch.set_num_threads(job["threads"])
     if name.startswith("ctranslate2"):
         return ctranslate2(folder, job, size=1 if "greedy" in name else job["beam"])
-    if name == "torch.nn, no cache":
-        return torch_loop(folder, job)
     model = model_of(folder, job)
-    return {
+    engines: dict[str, Engine] = {
         "regard greedy": partial(ours, model, job, size=1),
         "regard beam": partial(ours, model, job, size=job["beam"]),
         "regard beam maps": partial(ours, model, job, size=job["beam"], maps=True),
+        "torch.nn, no cache": torch_loop(model, job),
         "regard, no cache": own_loop(model, job),
-    }[name]
+    }
+    return engines[name]
 
 
 def timed(run: Engine, rounds: int) -> dict[str, Any]:

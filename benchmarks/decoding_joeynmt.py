@@ -103,9 +103,9 @@ def run(model, job):
             encoder_output=encoded[0],
             encoder_hidden=encoded[1],
             src_mask=mask,
-            max_output_length=job["length"],
+            max_output_length=int(job["ratio"] * longest) + job["extra"],
             alpha=0.0,
-            min_output_length=job["length"],
+            min_output_length=job["least"],
             return_prob="none",
         )
         for i, tokens in zip(index, hypotheses.tolist(), strict=True):

@@ -83,6 +83,43 @@ def same_model(plain: PlainTransformer, like: Transformer) -> Transformer:
     return like
 
 
+@torch.no_grad()
+def plain_model(model: Transformer, **sizes: Any) -> PlainTransformer:
+    """The plain model with our post-norm model's weights.
+
+    Args:
+        sizes: dim, heads, hidden, layers, dropout
+    """
+    plain = PlainTransformer(len(model.target.weight), **sizes)
+    plain.embedding.weight.copy_(model.target.weight)
+    plain.output.bias.copy_(model.output.bias)
+    ours: list[Any] = [*model.encoder.layers, *model.decoder.layers]
+    theirs: list[Any] = [*plain.encoder.layers, *plain.decoder.layers]
+    for mine, torchs in zip(ours, theirs, strict=True):
+        pairs = [
+            (mine.feed_forward.inner, torchs.linear1),
+            (mine.feed_forward.outer, torchs.linear2),
+        ]
+        norms = [mine.around_attention, mine.around_feed_forward]
+        _copy_attention(mine.attention, torchs.self_attn)
+        if isinstance(torchs, nn.TransformerDecoderLayer):
+            _copy_attention(mine.memory_attention, torchs.multihead_attn)
+            norms.insert(1, mine.around_memory_attention)
+        for number, around in enumerate(norms, 1):
+            pairs.append((around.norm, getattr(torchs, f"norm{number}")))
+        for one, other in pairs:
+            other.load_state_dict(one.state_dict())
+    return plain
+
+
+def _copy_attention(mine: Any, torchs: nn.MultiheadAttention) -> None:
+    parts = (mine.query_projection, mine.key_projection, mine.value_projection)
+    assert torchs.in_proj_weight is not None
+    torchs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+    torchs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+    torchs.out_proj.load_state_dict(mine.output_projection.state_dict())
+
+
 def _sinusoids(length: int, dim: int) -> Tensor:
     """sin and cos of position / 10000^(2i / dim), in turns. Vaswani et al. 2017, section 3.5."""
     rate = 10_000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)

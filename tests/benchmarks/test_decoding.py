@@ -26,3 +26,8 @@ def test_all_engines_give_the_same_answers(tmp_path, capsys):
 def test_a_place_that_is_not_there_is_refused(capsys):
     assert main(["bench", "decoding", "--json", "no/such/folder/rows.json"]) == 1
     assert "there is no folder" in capsys.readouterr().err
+
+
+def test_a_peer_that_nobody_is_is_refused(capsys):
+    assert main(["bench", "decoding", "--only", "nobody"]) == 1
+    assert "is part of no peer's name: torch.nn, no cache" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from regard.decoding.scores import Reader, Scores
 
 @given(
     st.integers(1, 5),
-    st.sampled_from([7, 1023, 1024, 4999, 5041]),
+    st.sampled_from([7, 127, 128, 1031, 4999, 5041]),
     st.integers(1, 23),
     st.integers(0, 99),
 )
@@ -28,18 +28,33 @@ def test_the_best_are_those_of_a_whole_sort(entries, vocabulary, count, seed):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_scores_are_log_probabilities_whatever_is_banned(bias):
+@pytest.mark.parametrize("entries", [3, 37])
+def test_scores_are_log_probabilities_whatever_is_banned(bias, entries):
     output = nn.Linear(5, 1031, bias=bias).double()
     with torch.no_grad():
         output.weight[7] += 50.0  # far above the others, and banned
-    features = torch.randn(3, 5, dtype=torch.double)
+    features = torch.randn(entries, 5, dtype=torch.double)
     with torch.inference_mode():
         scores = Reader(output, torch.tensor([0, 7]))(features)
         expected = torch.log_softmax(output(features), 1)
-        tokens = torch.tensor([[1, 1030], [5, 2], [3, 3]])
+        tokens = torch.tensor([[1, 1030], [5, 2], [3, 3]]).repeat(13, 1)[:entries]
         torch.testing.assert_close(scores.of(tokens), expected.gather(1, tokens))
     assert (scores.logits[:, [0, 7]] == -torch.inf).all()
     assert not (scores.logits[:, 1:7] == -torch.inf).any()
+
+
+@pytest.mark.parametrize("entries", [64, 65, 131])
+def test_the_best_of_many_entries_are_those_of_each(entries):
+    output = nn.Linear(5, 1031).double()
+    features = torch.randn(entries, 5, dtype=torch.double)
+    with torch.inference_mode():
+        best, tokens = Reader(output, torch.tensor([0, 7])).top(features, 3)
+        logits = output(features)
+        logits[:, [0, 7]] = -torch.inf
+        places = logits.topk(3)[1]
+        expected = torch.log_softmax(output(features), 1).gather(1, places)
+    assert torch.equal(tokens, places)
+    torch.testing.assert_close(best, expected)
 
 
 def test_a_forced_token_is_the_only_one_even_if_it_is_banned():

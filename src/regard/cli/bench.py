@@ -80,6 +80,10 @@ def decoding(
     beam: Annotated[int, typer.Option(min=2, help="Size of the beams.")] = 5,
     sentences: Annotated[int, typer.Option(min=1, help="In a batch.")] = 64,
     only: Annotated[str, typer.Option("--only", help="Peers whose name contains this.")] = "",
+    run: Annotated[
+        Path | None,
+        typer.Option(help="A trained run of multi30k whose weights to take, not random ones."),
+    ] = None,
 ) -> None:
     """Greedy and beam search against plain loops, CTranslate2 and JoeyNMT on equal weights.
 
@@ -93,6 +97,7 @@ def decoding(
         beam=beam,
         sentences=sentences,
         only=only,
+        run=run,
     )
 
 

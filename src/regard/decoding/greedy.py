@@ -9,12 +9,13 @@ from torch import Tensor
 from regard.data.batch import EOS
 from regard.decoding.hypothesis import EMPTY, Hypothesis
 from regard.decoding.limits import Limits
-from regard.decoding.scores import Reader, Scores
+from regard.decoding.scores import Forced, Reader
 from regard.decoding.search import Model, begin, evaluating, forbidden
 from regard.decoding.trail import Ending, Trail
 
-Choose = Callable[[Scores, np.ndarray, int], Tensor]
-"""(scores of each entry, the sentence of each, step) -> tokens (entries,)"""
+Choose = Callable[[Reader, Tensor, Forced, np.ndarray], tuple[Tensor, Tensor]]
+"""(reader, features (entries, width), what is forced, the sentence of each entry) -> tokens of
+the entries and their log-probabilities, (entries, 1) each"""
 
 CROWD = 0.75
 """Entries of finished sentences stay until only this share of a batch is still at work."""
@@ -50,8 +51,11 @@ def greedy(
     Returns: one hypothesis a sentence, in the order of the sources
     """
 
-    def likeliest(scores: Scores, sentences: np.ndarray, step: int) -> Tensor:
-        return scores.top(1)[1].squeeze(1)
+    def likeliest(
+        read: Reader, features: Tensor, forced: Forced, sentences: np.ndarray
+    ) -> tuple[Tensor, Tensor]:
+        score, token = read.top(features, 1, forced)
+        return token, score
 
     return walk(
         model,
@@ -79,7 +83,7 @@ def walk(
     """Continue every sentence by one token at a time, as `choose` says.
 
     Args: those of `greedy`, and
-        choose: picks a token of each entry from its scores
+        choose: picks a token of each entry by its features
     """
     nothing = EMPTY._replace(maps={}) if return_map else EMPTY
     found = [nothing] * len(source)
@@ -97,10 +101,11 @@ def walk(
         endings: dict[int, Ending] = {}
         while working.any():
             features, state = model.step(tokens, state)
-            scores = read(features, search.forced(owner, len(trail)))
-            tokens = choose(scores, search.numbers[owner], len(trail))
+            forced = search.forced(owner, len(trail))
+            tokens, scores = choose(read, features, forced, search.numbers[owner])
+            tokens = tokens.squeeze(1)
             chosen = tokens.cpu().numpy()
-            totals += scores.of(tokens[:, None]).squeeze(1).cpu().numpy()
+            totals += scores.squeeze(1).cpu().numpy()
             steps = len(trail) + 1
             over = working & ((chosen == EOS) | (search.limits[owner] <= steps))
             for entry in over.nonzero()[0].tolist():

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.decoding.greedy import walk
 from regard.decoding.hypothesis import Hypothesis
 from regard.decoding.limits import Limits
-from regard.decoding.scores import Scores
+from regard.decoding.scores import Forced, Reader
 from regard.decoding.search import Model
 
 
@@ -55,7 +55,10 @@ def sample(
         raise ValueError(f"numbers should be {len(source)}, one a source, got {len(numbers)}")
     draws = [np.random.default_rng((seed, number)) for number in numbers]
 
-    def choose(scores: Scores, sentences: np.ndarray, step: int) -> Tensor:
+    def choose(
+        read: Reader, features: Tensor, forced: Forced, sentences: np.ndarray
+    ) -> tuple[Tensor, Tensor]:
+        scores = read(features, forced)
         drawn = torch.tensor([draws[s].random() for s in sentences], dtype=torch.double)
         tokens: Tensor | None = None
         if top_k is not None:
@@ -71,7 +74,8 @@ def sample(
         sums = chances.cumsum(-1)
         mark = drawn.to(sums)[:, None] * sums[:, -1:]
         place = (sums <= mark).sum(-1, keepdim=True)  # below the vocabulary, as drawn < 1
-        return (place if tokens is None else tokens.gather(1, place)).squeeze(1)
+        token = place if tokens is None else tokens.gather(1, place)
+        return token, scores.of(token)
 
     return walk(
         model,

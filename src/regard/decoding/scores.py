@@ -1,19 +1,22 @@
 """From features to the likeliest tokens, without sorting or normalizing a whole vocabulary."""
 
-import functools
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-SMALL = 1024
-"""Tokens below which a vocabulary is searched as it is."""
+SMALL = 16
+"""A row of fewer than this many times the tokens sought is searched as it is."""
 
-LANE = 32
-"""Columns of a folded vocabulary come in multiples of this, so that vector units are used whole."""
+FOLDS = 8
+"""Into how many parts a longer row is folded."""
 
 BLOCK = 64
 """Entries whose scores are made, searched and forgotten before the next: a cache holds them."""
+
+
+Forced = tuple[Tensor, Tensor] | None
+"""Entries that may emit one token only, and those tokens; None if all are free."""
 
 
 class Scores(NamedTuple):
@@ -29,41 +32,35 @@ class Scores(NamedTuple):
     def top(self, count: int) -> tuple[Tensor, Tensor]:
         """The likeliest tokens of each entry, the best first: log-probabilities and tokens.
 
-        In a large vocabulary the `count` best lie in the `count` columns of a folded row whose
-        largest entries are largest, so that little is left to sort.
-
         >>> scores = Scores(torch.randn(2, 5003), torch.zeros(2, 1))
         >>> torch.equal(scores.top(3)[1], scores.logits.topk(3)[1])
         True
         """
-        logits = self.logits
-        entries, vocabulary = logits.shape
-        count = min(count, vocabulary)
-        columns = _columns(vocabulary, count)
-        if vocabulary < SMALL or columns * 4 > vocabulary:
-            best, tokens = logits.topk(count)
-            return best.double() - self.log_sum, tokens
-        rows = vocabulary // columns
-        folded = logits[:, : rows * columns].unflatten(1, (rows, columns))
-        peaks = folded.amax(1)  # (entries, columns)
-        picked = peaks.topk(count, sorted=False)[1]
-        starts = torch.arange(0, rows * columns, columns, device=logits.device)
-        tokens = (starts[:, None] + picked[:, None]).flatten(1)  # (entries, rows · count)
-        rest = torch.arange(rows * columns, vocabulary, device=logits.device)
-        tokens = torch.cat((tokens, rest.expand(entries, -1)), 1)
-        best, places = logits.gather(1, tokens).topk(count)
-        return best.double() - self.log_sum, tokens.gather(1, places)
+        best, tokens = largest(self.logits, min(count, self.logits.shape[1]))
+        return best.double() - self.log_sum, tokens
 
 
-@functools.cache
-def _columns(vocabulary: int, count: int) -> int:
-    """How wide to fold a vocabulary, so that the fewest numbers are left to sort."""
+def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest numbers of each row (rows, width), the first of all first, and their places.
 
-    def left(columns: int) -> int:
-        rows, rest = divmod(vocabulary, columns)
-        return columns + count * rows + rest
+    Fold a row so that numbers `columns` apart lie over each other: the `count` largest are in the
+    `count` columns whose largest are largest, which are found likewise. Little is left to sort.
 
-    return min(range(LANE, vocabulary + LANE, LANE), key=left)
+    >>> largest(torch.tensor([[5.0, 7.0, 2.0, 3.0]]), 2)
+    (tensor([[7., 5.]]), tensor([[1, 0]]))
+    """
+    rows, width = values.shape
+    if width < max(SMALL * count, 128):
+        return values.topk(count)
+    columns = width // FOLDS
+    peaks = values[:, : FOLDS * columns].unflatten(1, (FOLDS, columns)).amax(1)
+    picked = largest(peaks, count)[1]
+    starts = torch.arange(0, FOLDS * columns, columns, device=values.device)
+    places = (starts[:, None] + picked[:, None]).flatten(1)  # (rows, FOLDS · count)
+    rest = torch.arange(FOLDS * columns, width, device=values.device)
+    places = torch.cat((places, rest.expand(rows, -1)), 1)
+    best, order = values.gather(1, places).topk(count)
+    return best, places.gather(1, order)
 
 
 class Reader:
@@ -79,10 +76,9 @@ class Reader:
     def __init__(self, output: nn.Linear, banned: Tensor) -> None:
         self.output, self.banned = output, banned
         self._room: tuple[Tensor, Tensor] | None = None
+        self._whole: Tensor | None = None
 
-    def top(
-        self, features: Tensor, count: int, forced: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def top(self, features: Tensor, count: int, forced: Forced = None) -> tuple[Tensor, Tensor]:
         """What `Scores.top` gives, (entries, count) each, a block of entries at a time."""
         if forced is not None or len(features) <= BLOCK:
             return self(features, forced).top(count)
@@ -90,7 +86,7 @@ class Reader:
         best, tokens = zip(*(self(block).top(count) for block in blocks), strict=True)
         return torch.cat(best), torch.cat(tokens)
 
-    def __call__(self, features: Tensor, forced: tuple[Tensor, Tensor] | None = None) -> Scores:
+    def __call__(self, features: Tensor, forced: Forced = None) -> Scores:
         """Scores of the next token; they hold until the next call.
 
         Args:
@@ -102,11 +98,7 @@ class Reader:
             shape = (entries, self.output.out_features)
             self._room = features.new_empty(shape), features.new_empty(shape)
         logits, spare = (room[:entries] for room in self._room)
-        weight, bias = self.output.weight.t(), self.output.bias
-        if bias is None:
-            torch.mm(features, weight, out=logits)
-        else:
-            torch.addmm(bias, features, weight, out=logits)
+        self._multiply(features, logits)
         largest = logits.amax(1, keepdim=True)
         sums = torch.sub(logits, largest, out=spare).exp_().sum(1, keepdim=True)
         kept = None if forced is None else logits[forced]
@@ -115,3 +107,16 @@ class Reader:
             logits.index_fill_(0, forced[0], -torch.inf)
             logits[forced] = kept
         return Scores(logits, largest.double() + sums.double().log())
+
+    def _multiply(self, features: Tensor, logits: Tensor) -> None:
+        """Fill logits (entries, vocabulary)."""
+        weight, bias = self.output.weight, self.output.bias
+        if bias is None:
+            torch.mm(features, weight.t(), out=logits)
+        elif len(features) < BLOCK // 2:
+            torch.addmm(bias, features, weight.t(), out=logits)
+        else:  # the bias as one more column: added by itself it costs a third of the product
+            if self._whole is None:
+                self._whole = torch.cat((weight, bias[:, None]), 1)
+            ones = features.new_ones(len(features), 1)
+            torch.mm(torch.cat((features, ones), 1), self._whole.t(), out=logits)

@@ -61,11 +61,12 @@ class Past:
         else:
             past = self if self._has_room(steps) else self._moved(new)
             for buffer, tensor in zip(past.buffers, new, strict=True):
-                buffer[..., past.end : past.end + steps, :] = tensor
+                buffer.narrow(-2, past.end, steps).copy_(tensor)
             past.written[0] = past.end + steps
         end = past.end + steps
         begin = past.begin if self.keep is None else max(past.begin, end - self.keep)
-        return replace(past, begin=begin, end=end, length=self.length + steps)
+        length = self.length + steps
+        return Past(self.batch, self.keep, past.buffers, begin, end, length, past.written)
 
     def reorder(self, index: Tensor | Moves) -> "Past":
         """The past of other beams: entry i becomes what entry index[i] was.
@@ -82,7 +83,7 @@ class Past:
 
     def _part(self, buffer: Tensor) -> Tensor:
         """What is remembered of a buffer."""
-        return buffer[..., self.begin : self.end, :]
+        return buffer.narrow(-2, self.begin, self.end - self.begin)
 
     def _has_room(self, steps: int) -> bool:
         """Whether there is room behind this past that no other successor has taken."""

@@ -96,6 +96,7 @@ class MultiHeadAttention(nn.Module):
                 f"{dim}; leave out out_dim={out_dim} or output_projection=False"
             )
         self.dim, self.heads, self.kv_heads, self.dropout = dim, heads, kv_heads, dropout
+        self._widths = {"query": dim, "key": key_dim, "value": value_dim}
         width = dim // heads
         self.query_projection = nn.Linear(dim, dim, bias=bias)
         self.key_projection = nn.Linear(key_dim, kv_heads * width, bias=bias)
@@ -334,7 +335,7 @@ class MultiHeadAttention(nn.Module):
 
     def _check(self, **inputs: Tensor) -> None:
         for name, x in inputs.items():
-            width = getattr(self, f"{name}_projection").in_features
+            width = self._widths[name]
             if x.dim() != 3 or x.shape[-1] != width:
                 raise ValueError(
                     f"{name} should be (batch, length, {width}), got {tuple(x.shape)}; the width "
@@ -350,7 +351,7 @@ class MultiHeadAttention(nn.Module):
 
 def _split(x: Tensor, heads: int) -> Tensor:
     """(batch, length, heads · width) to (batch, heads, length, width)."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads).transpose(1, 2)
 
 
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:

@@ -53,18 +53,14 @@ def attend_step(
         bias: added to the scores, (heads or 1, M, N)
         change: what to make of rows of the map, and of the output, when somebody wants them
     """
-    heads, shared = query.shape[1], key.shape[1]
-    q = query * query.shape[-1] ** -0.5
-    if heads != shared:  # the heads that share keys are queries of one
-        q = q.reshape(q.shape[0], shared, -1, q.shape[-1])
-    scores = q @ key.mT
-    if heads != shared:
-        scores = scores.reshape(*query.shape[:3], -1)
+    batch, shared, N, width = key.shape
+    rows = query.shape[1] // shared * query.shape[2]  # heads that share keys are queries of one
+    q = (query * width**-0.5).reshape(batch * shared, rows, width)
+    scores = torch.bmm(q, key.flatten(0, 1).mT).view(*query.shape[:3], N)
     if bias is not None:
         scores = scores + bias
     weights = _softmax(scores if shade is None else scores + shade)
-    by_key = weights if heads == shared else weights.reshape(*q.shape[:3], -1)
-    output = _weigh(by_key, value).view(query.shape)
+    output = _weigh(weights.view(batch * shared, rows, N), value.flatten(0, 1)).view(query.shape)
     if watch.watching:
         _report(query, key, value, shade, bias, output)
     if not return_map:
@@ -85,10 +81,10 @@ def _softmax(scores: Tensor) -> Tensor:
 
 
 def _weigh(weights: Tensor, value: Tensor) -> Tensor:
-    """weights (..., M, N) @ value (..., N, width)"""
-    if weights.shape[-2] == 1 and value.shape[-2] * value.shape[-1] < TINY:
-        return (weights.mT * value).sum(-2, keepdim=True)
-    return weights @ value
+    """weights (batch, M, N) @ value (batch, N, width)"""
+    if weights.shape[1] == 1 and value.shape[1] * value.shape[2] < TINY:
+        return (weights.mT * value).sum(1, keepdim=True)
+    return torch.bmm(weights, value)
 
 
 def _report(
