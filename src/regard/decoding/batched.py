@@ -19,7 +19,7 @@ def batched(
     model: Model,
     sources: Sequence[Any],
     *,
-    sentences: int = 64,
+    sentences: int = 128,
     tokens: int = 8192,
     prefix: Sequence[Sequence[int]] | None = None,
     **options: Any,
