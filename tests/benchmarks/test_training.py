@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.data import Pairs
-from regard.models import Transformer
+from regard.models import Transformer, build
 from regard.tasks import Translate
 from regard.training import read_config
 
@@ -54,18 +54,18 @@ def test_distinct_dates_are_in_one_part_of_the_books_split_alone():
     assert (len(train), len(test)) == (90, 10)
 
 
-def test_the_textbook_aligner_gives_our_contexts(monkeypatch):
+@pytest.mark.parametrize("given", [False, True])
+def test_the_textbook_loop_gives_our_scores(monkeypatch, given):
     sizes = {"BATCH": 2, "SOURCE": 5, "TARGET": 3, "HIDDEN": 7, "VOCABULARY": 11}
     for name, size in sizes.items():
         monkeypatch.setattr(bahdanau, name, size)
-    from regard.models import build
-
+    torch.manual_seed(2)
     model = build("bahdanau", source_vocabulary=11, target_vocabulary=11, embedding=7, hidden=7)
-    ours = bahdanau._attention(model.decoder)()
-    model.decoder.attention = bahdanau.TextbookAligner(model.decoder.attention.score)
-    theirs = bahdanau._attention(model.decoder)()
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+    source, target = torch.randint(11, (2, 5)), torch.randint(11, (2, 3))
+    contexts = torch.randn(2, 3, 14) if given else None
+    ours = bahdanau.Ours(model)(source, target, contexts)
+    theirs = bahdanau.Textbook(model)(source, target, contexts)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_a_goal_that_is_never_reached_takes_for_ever(monkeypatch):

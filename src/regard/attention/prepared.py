@@ -97,11 +97,14 @@ class Prepared:
         output = self._compiled.ask(self.score.project_query(query))
         if not told and not return_map:
             return output
-        request = self._request(query)
         if told:
-            rows = output if query.dim() == 3 else output.unsqueeze(1)
-            watch.attended(told, request, rows, "kernels", map_of)
-        return Attended(output, map_of(request)) if return_map else output
+            self.tell(query, output)
+        return Attended(output, map_of(self._request(query))) if return_map else output
+
+    def tell(self, query: Tensor, output: Tensor) -> None:
+        """Tell those who watch of contexts that compiled code found for queries."""
+        rows = output if output.dim() == 3 else output.unsqueeze(1)
+        watch.attended(watch.watchers(), self._request(query), rows, "kernels", map_of)
 
     def _attend(self, query: Tensor, *, return_map: bool) -> Tensor | Attended:
         """The same by `attend`."""

@@ -3,9 +3,10 @@
 An aligner answers all steps at once (`forward`) or one step (`start`, `step`), alike.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from regard.attention import Prepared, attend, prepare, watch
@@ -18,6 +19,7 @@ from regard.core.score import Additive, Score
 from regard.layers.cache import Past, SharedMemory
 from regard.layers.hard import HardGumbel
 from regard.layers.local import LocalAttention, PredictedCenter
+from regard.layers.recurrence import can_unroll, recur_asking
 from regard.models.memory import Memory
 from regard.models.score import find_score
 
@@ -81,12 +83,32 @@ class GlobalAligner(nn.Module):
             return attended.output.squeeze(1), attended.map
         return attended.squeeze(1), None
 
-    def additive(self) -> Additive | None:
-        """The score, if all of this is its softmax and nobody watches; else None."""
+    def together(
+        self, layer: nn.RNNBase, x: Tensor, first: Sequence[Tensor], memory: Memory
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """All steps of a layer whose states ask, in one go; None where each has to be a step.
+
+        Args: those of `recur_asking`
+
+        Returns: states (batch, T, hidden), contexts (batch, T, key_dim), weights (batch, T, S)
+        """
         normalize = self.normalize if self.training else self.evaluate
-        plain = normalize is softmax and not (self.training and self.dropout)
-        seen = watch.watching and watch.watchers()
-        return self.score if isinstance(self.score, Additive) and plain and not seen else None
+        told = watch.watchers() if watch.watching else ()
+        if (
+            not isinstance(self.score, Additive)
+            or normalize is not softmax
+            or (self.training and self.dropout)
+            or watch.edited(told)
+            or not can_unroll(layer, x, memory.states, *first, *self.score.parameters())
+        ):
+            return None
+        counts = None if memory.mask() is None else memory.lengths
+        states, weights = recur_asking(layer, x, first, self.score, memory.states, counts)
+        contexts = torch.bmm(weights, memory.states)
+        if told:
+            asking = torch.cat((first[0].unsqueeze(1), states[:, :-1]), dim=1)
+            prepare(self.score, memory.states, memory.states, lengths=counts).tell(asking, contexts)
+        return states, contexts, weights
 
     def start(self, memory: Memory) -> SharedMemory:
         """What the steps ask; the keys of an additive score are prepared here, once."""

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers.dropout import drop
-from regard.layers.recurrence import can_unroll, recur_asking
 from regard.models.aligner import Aligner, GlobalAligner
 from regard.models.bridge import Bridge
 from regard.models.embedding import Tokens
@@ -78,18 +77,19 @@ class Bahdanau(nn.Module):
     ) -> tuple[Tensor, Maps]:
         """Teacher forced: features (batch, T, width) of target ids (batch, T), and maps."""
         embedded = self.reader(target)
-        together = None if return_map else self._together(memory, embedded)
+        together = self._together(memory, embedded)
         if together is not None:
-            return self._features(together[0], embedded, together[1]), {}
+            states, contexts, weights = together
+            maps = {"attention": weights.unsqueeze(1)} if return_map else {}
+            return self._features(states, embedded, contexts), maps
         state = self.start(memory, return_map=return_map)
-        states, contexts, weights = [], [], []
+        steps = []
         for now in embedded.unbind(1):
             hidden, context, state = self._advance(now, state)
-            states.append(hidden)
-            contexts.append(context)
-            weights.append(state.weights)
-        features = self._features(torch.stack(states, 1), embedded, torch.stack(contexts, 1))
-        return features, stacked(weights) if return_map else {}
+            steps.append((hidden, context, state.weights))
+        hiddens, sums, looks = zip(*steps, strict=True)
+        features = self._features(torch.stack(hiddens, 1), embedded, torch.stack(sums, 1))
+        return features, stacked(list(looks)) if return_map else {}
 
     def start(self, memory: Memory, *, return_map: bool = False) -> State:
         """The state before the first step."""
@@ -102,18 +102,12 @@ class Bahdanau(nn.Module):
         hidden, context, state = self._advance(now, state)
         return self._features(hidden, now, context), state
 
-    def _together(self, memory: Memory, embedded: Tensor) -> tuple[Tensor, Tensor] | None:
-        """All states (batch, T, hidden) and contexts in one go; None where steps are needed."""
-        score = self.attention.additive() if isinstance(self.attention, GlobalAligner) else None
-        if score is None or len(self.recurrent) > 1:
+    def _together(self, memory: Memory, embedded: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """States, contexts and weights of all steps in one go; None where steps are needed."""
+        if len(self.recurrent) > 1 or not isinstance(self.attention, GlobalAligner):
             return None
         layer: nn.RNNBase = self.recurrent.layers[0]  # type: ignore[assignment]
-        first = self.bridge(memory)
-        if not can_unroll(layer, embedded, memory.states, *first, *score.parameters()):
-            return None
-        counts = None if memory.mask() is None else memory.lengths
-        states, weights = recur_asking(layer, embedded, first, score, memory.states, counts)
-        return states, torch.bmm(weights, memory.states)
+        return self.attention.together(layer, embedded, self.bridge(memory), memory)
 
     def _advance(self, now: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """One step with the embedding (batch, dim): the new state, its context, what to keep."""
