@@ -80,7 +80,7 @@ class Bahdanau(nn.Module):
         together = self._together(memory, embedded)
         if together is not None:
             states, contexts, weights = together
-            maps = {"attention": weights.unsqueeze(1)} if return_map else {}
+            maps: Maps = {"attention": weights.unsqueeze(1)} if return_map else {}
             return self._features(states, embedded, contexts), maps
         state = self.start(memory, return_map=return_map)
         steps = []

@@ -204,7 +204,7 @@ RECIPES: dict[str, Recipe] = {
         "task": "image",
         "data": {"name": "digits", "shift": 1},
         "model": {"patch": 2},
-        "training": {"epochs": 60, "lr": 2e-3, "schedule": "cosine", "warmup": 100},
+        "training": {"epochs": 80, "lr": 2e-3, "schedule": "cosine", "warmup": 100},
     },
     "fashion": {
         "task": "image",
