@@ -9,7 +9,8 @@ from regard.training import read_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = (
-    *("dates", "multi30k", "multi30k-de-en", "multi30k-en-fr", "multi30k-en-fr-gnmt", "pronounce"),
+    *("dates", "multi30k", "multi30k-de-en", "multi30k-en-fr", "multi30k-en-fr-gnmt"),
+    *("pronounce", "tatoeba"),
     *("classify", "movie_reviews", "nsmc", "recommend", "opposites", "pair", "tatoeba-pairs"),
     *("language", "tinyshakespeare"),
     *("graph", "hard", "image", "digits", "fashion", "memory"),

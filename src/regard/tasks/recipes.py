@@ -124,13 +124,27 @@ RECIPES: dict[str, Recipe] = {
         "tatoeba",
         {
             **_CAPTIONS,
-            "model": {"kind": "luong", "preset": "small", "bidirectional": "all"},
-            "training": {"epochs": 25, "lr": 2e-3, "schedule": "cosine", "warmup": 200},
+            "model": {
+                "kind": "luong",
+                "preset": "small",
+                "score": "additive",
+                "bidirectional": "all",
+                "embedding": 192,
+                "hidden": 192,
+            },
+            "training": {
+                "epochs": 25,
+                "lr": 2e-3,
+                "schedule": "cosine",
+                "warmup": 400,
+                "evaluate_every": 500,
+            },
         },
         metric="bleu",
         source_tokenizer="bpe",
         target_tokenizer="bpe",
-        vocabulary=4000,
+        vocabulary=2000,
+        tokens=1000,
     ),
     # Veličković et al. 2018, section 3.3, but for a patience of 200 epochs in accuracy alone
     "graph": {
