@@ -46,8 +46,9 @@ def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     Fold a row so that numbers `columns` apart lie over each other: the `count` largest are in the
     `count` columns whose largest are largest, which are found likewise. Little is left to sort.
 
-    >>> largest(torch.tensor([[5.0, 7.0, 2.0, 3.0]]), 2)
-    (tensor([[7., 5.]]), tensor([[1, 0]]))
+    >>> best, places = largest(torch.tensor([[5.0, 7.0, 2.0, 3.0]]), 2)
+    >>> best.tolist(), places.tolist()
+    ([[7.0, 5.0]], [[1, 0]])
     """
     rows, width = values.shape
     if width < max(SMALL * count, 128):
