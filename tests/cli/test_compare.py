@@ -1,16 +1,13 @@
 """`regard compare`: what it trains, tells and leaves, on a task of a few steps."""
 
 import json
-import os
-import signal
-import threading
-import time
 
 import pytest
 
 import regard
 from regard.cli import main
 from regard.layers import EfficientAttention
+from tests.cli.interrupt import interrupted_once
 
 SMALL = (
     *("--set", "data.count=70", "--set", "data.valid_count=11", "--set", "data.sentences=7"),
@@ -115,16 +112,9 @@ def test_the_gradient_fades_with_the_length_unless_there_is_attention(here, caps
 
 
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(here, capsys):
-    def interrupt():
-        while not list(here.glob("here/peeky/checkpoints/step-*")):
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
     longer = ("--set", "training.steps=120", "--set", "training.evaluate_every=20")
-    assert compare("--decoders", "plain,peeky", *longer) == 1
-    thread.join()
+    with interrupted_once(here, "here/peeky/checkpoints/step-*"):
+        assert compare("--decoders", "plain,peeky", *longer) == 1
     shown = capsys.readouterr()
     said = "regard: stopped in peeky, which is saved; the same command goes on from there"
     assert shown.err.splitlines()[-1] == said

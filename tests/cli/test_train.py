@@ -3,13 +3,11 @@
 import json
 import os
 import re
-import signal
-import threading
-import time
 
 import pytest
 
 from regard.cli import main
+from tests.cli.interrupt import interrupted_once
 
 SMALL = """
 task = "translate"
@@ -99,15 +97,8 @@ def test_a_resumed_run_of_a_real_model_has_the_same_bytes(here, model):
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(here, capsys):
-    def interrupt():
-        while not list(here.glob("run/checkpoints/step-*")):
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    assert train("small.toml", "--out", "run", "--set", "training.steps=100000") == 1
-    thread.join()
+    with interrupted_once(here, "run/checkpoints/step-*"):
+        assert train("small.toml", "--out", "run", "--set", "training.steps=100000") == 1
     shown = capsys.readouterr()
     assert shown.out == ""
     last = shown.err.splitlines()[-1]

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.watch import Report, watch
-from regard.core.request import Request
+from regard.attention.watch import watch
 from regard.models import KINDS, PRESETS, build, parameters, summary
-from regard.paths.choice import plan
+from tests.flops import Flops
 
 VOCABULARY = {"source_vocabulary": 13, "target_vocabulary": 17}
 
@@ -43,23 +42,6 @@ def test_what_is_said_goes_over_the_preset_and_leaves_it_as_it_was():
     assert model.decoder.reader.dim == PRESETS["luong"]["tiny"]["embedding"]
     assert isinstance(model.encoder.layers[0], nn.LSTM)
     assert PRESETS["luong"]["tiny"]["hidden"] == 128
-
-
-class Flops:
-    """A watcher that adds up what calls of attention cost, by path."""
-
-    edits = False
-
-    def __init__(self) -> None:
-        self.by_path: dict[str, int] = {}
-
-    def asked(self, request: Request) -> Request:
-        return request
-
-    def attended(self, report: Report) -> None:
-        assert isinstance(report.request, Request)
-        cost = plan(report.request).flops
-        self.by_path[report.path] = self.by_path.get(report.path, 0) + cost
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,28 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.attention.watch import Report, watch
-from regard.core.request import Request
-from regard.paths.choice import plan
+from regard.attention.watch import watch
 from regard.tasks import Translate, find_recipe
 from regard.training import read_config
-
-
-class Flops:
-    """A watcher that adds up what calls of attention cost, by path."""
-
-    edits = False
-
-    def __init__(self) -> None:
-        self.by_path: dict[str, int] = {}
-
-    def asked(self, request: Request) -> Request:
-        return request
-
-    def attended(self, report: Report) -> None:
-        assert isinstance(report.request, Request)
-        cost = plan(report.request).flops
-        self.by_path[report.path] = self.by_path.get(report.path, 0) + cost
+from tests.flops import Flops
 
 
 def share_of_reference(task: Translate) -> float:

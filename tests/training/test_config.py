@@ -132,6 +132,9 @@ def test_a_bad_file_is_named(tmp_path):
     (tmp_path / "bad.toml").write_text("task = ")
     with pytest.raises(ValueError, match=r"bad.toml is not TOML"):
         read_config(tmp_path / "bad.toml")
+    (tmp_path / "empty.toml").touch()
+    with pytest.raises(ValueError, match=r"empty.toml is empty: a configuration has a task"):
+        read_config(tmp_path / "empty.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"bytes.toml is not TOML"):
         read_config(tmp_path / "bytes.toml")

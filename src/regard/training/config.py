@@ -147,9 +147,12 @@ def load_toml(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise FileNotFoundError(f"there is no configuration file {path}")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
+    if not values:
+        raise ValueError(f"{path} is empty: a configuration has a task and a table [training]")
+    return values
 
 
 def _copy(table: Mapping[str, Any]) -> dict[str, Any]:

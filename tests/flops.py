@@ -1,0 +1,22 @@
+"""What attention costs in a model, by the path it takes."""
+
+from regard.attention.watch import Report
+from regard.core.request import Request
+from regard.paths.choice import plan
+
+
+class Flops:
+    """A watcher that adds up what calls of attention cost, by path."""
+
+    edits = False
+
+    def __init__(self) -> None:
+        self.by_path: dict[str, int] = {}
+
+    def asked(self, request: Request) -> Request:
+        return request
+
+    def attended(self, report: Report) -> None:
+        assert isinstance(report.request, Request)
+        cost = plan(report.request).flops
+        self.by_path[report.path] = self.by_path.get(report.path, 0) + cost
