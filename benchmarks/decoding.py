@@ -40,6 +40,7 @@ class Row:
 
 
 CASES = (
+    ("greedy", "regard greedy", "torch.nn, all scores"),
     ("greedy", "regard greedy", "torch.nn, no cache"),
     ("greedy", "regard greedy", "regard, no cache"),
     ("greedy", "regard greedy", "ctranslate2 greedy"),
@@ -55,7 +56,7 @@ def main(
     json_file: Path | None = None,
     joeynmt: Path | None = None,
     beam: int = 5,
-    sentences: int = 64,
+    sentences: int = 128,
     only: str = "",
     run: Path | None = None,
 ) -> list[Row]:
@@ -103,7 +104,7 @@ def main(
             )
             rows.append(row)
             print(
-                f"{row.case:<22} {row.ours:<17} {row.seconds:8.3f} s   {row.peer:<18} "
+                f"{row.case:<22} {row.ours:<17} {row.seconds:8.3f} s   {row.peer:<20} "
                 f"{row.peer_seconds:8.3f} s   {row.ratio:6.2f}×   {row.same:6.1%} the same"
             )
     if json_file is not None:

@@ -46,10 +46,19 @@ def ours(model: Transformer, job: dict[str, Any], *, size: int, maps: bool = Fal
     return [_until_end(one.tokens) for one in best]
 
 
-def torch_loop(model: Transformer, job: dict[str, Any]) -> Engine:
-    """Greedy search as one writes it first, with torch's own layers."""
+def torch_loop(model: Transformer, job: dict[str, Any], *, every: bool = False) -> Engine:
+    """Greedy search without a cache, with torch's own layers.
+
+    With `every` as one writes it first: the model is called as in training, which gives the scores
+    after every token, and the last ones are taken. Without, it reads the last token's alone.
+    """
     plain = plain_model(model, **job["sizes"]).eval()
-    return partial(_loop, job, plain.encode, plain.decode, plain.output)
+
+    def decode(memory: Tensor, hidden: Tensor, target: Tensor) -> Tensor:
+        features = plain.decode(memory, hidden, target)
+        return plain.output(features)[:, -1] if every else plain.output(features[:, -1])
+
+    return partial(_loop, job, plain.encode, decode)
 
 
 def own_loop(model: Transformer, job: dict[str, Any]) -> Engine:
@@ -58,7 +67,10 @@ def own_loop(model: Transformer, job: dict[str, Any]) -> Engine:
     def encode(source: Tensor, lengths: Tensor) -> tuple[Any, ...]:
         return (model.encode(source, lengths),)
 
-    return partial(_loop, job, encode, model.decode, model.output)
+    def decode(memory: Any, target: Tensor) -> Tensor:
+        return model.output(model.decode(memory, target)[:, -1])
+
+    return partial(_loop, job, encode, decode)
 
 
 @torch.inference_mode()
@@ -66,9 +78,8 @@ def _loop(
     job: dict[str, Any],
     encode: Callable[[Tensor, Tensor], tuple[Any, ...]],
     decode: Callable[..., Tensor],
-    output: torch.nn.Linear,
 ) -> Answers:
-    """Without a cache: the whole target again for each token, the output of the last one alone."""
+    """Without a cache: `decode` gets the whole target again for the logits after its last token."""
     found: Answers = [[] for _ in job["ids"]]
     for index, source, lengths in _batches(job):
         most = int(job["ratio"] * source.shape[1]) + job["extra"]
@@ -76,7 +87,7 @@ def _loop(
         target = torch.full((len(index), 1), BOS)
         ended = torch.zeros(len(index), 1, dtype=torch.bool)
         while target.shape[1] <= most and not ended.all():
-            logits = output(decode(*memory, target)[:, -1])
+            logits = decode(*memory, target)
             logits[:, : BOS + 1] = -torch.inf
             best = logits.argmax(-1, keepdim=True)
             target, ended = torch.cat((target, best), 1), ended | (best == EOS)
@@ -136,6 +147,7 @@ def engine(name: str, folder: Path) -> Engine:
         "regard greedy": partial(ours, model, job, size=1),
         "regard beam": partial(ours, model, job, size=job["beam"]),
         "regard beam maps": partial(ours, model, job, size=job["beam"], maps=True),
+        "torch.nn, all scores": torch_loop(model, job, every=True),
         "torch.nn, no cache": torch_loop(model, job),
         "regard, no cache": own_loop(model, job),
     }

@@ -78,7 +78,7 @@ def decoding(
     json: Json = None,
     joeynmt: JoeyNMT = None,
     beam: Annotated[int, typer.Option(min=2, help="Size of the beams.")] = 5,
-    sentences: Annotated[int, typer.Option(min=1, help="In a batch.")] = 64,
+    sentences: Annotated[int, typer.Option(min=1, help="In a batch.")] = 128,
     only: Annotated[str, typer.Option("--only", help="Peers whose name contains this.")] = "",
     run: Annotated[
         Path | None,
