@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from regard.tasks import Recommendation
+    from regard.tasks.advisor import Reason
 
 
 SHOWN = 3  # reasons of each kind
@@ -43,6 +44,8 @@ def recommend(
         found = advisor.recommend(user, count)
     else:
         found = advisor.recommend_to(fields, past or [], count)
+    if not found:
+        raise ValueError("there is nothing to recommend to somebody who has every item")
     if figure is not None:
         from regard.visual.figure.reasons import draw_reasons
 
@@ -50,13 +53,30 @@ def recommend(
     if as_json:
         print(json.dumps([_record(one) for one in found], ensure_ascii=False, indent=2))
         return
+    everything = len(advisor.ratings.items)
+    taste = "the user's own taste" if user is not None else "an unknown user's taste"
     for rank, one in enumerate(found, start=1):
         print(f"{rank:>3}. {one.title}  (item {one.item}, score {one.score:.2f})")
-        for reason in one.past[:SHOWN]:
-            print(f"       {reason.gives:+6.2f}  {reason.what}, weight {reason.weight:.2f}")
-        for reason in one.profile[:SHOWN]:
-            print(f"       {reason.gives:+6.2f}  {reason.what}")
-        print(f"       {one.own:+6.2f}  the user's own taste, {one.popularity:+.2f} popularity")
+        if len(one.past) == everything:  # somebody without a past looks at the catalogue
+            print(f"       {_sum(one.past):+6.2f}  the catalogue of {everything:,} items")
+        else:
+            _list(one.past, "other past item")
+        _list(one.profile, "other column of the profile", "other columns of the profile")
+        print(f"       {one.own:+6.2f}  {taste}, {one.popularity:+.2f} popularity")
+
+
+def _list(reasons: list["Reason"], other: str, others: str | None = None) -> None:
+    """Print the first reasons, and the sum of the rest, so that everything adds up."""
+    for reason in reasons[:SHOWN]:
+        weight = "" if reason.weight is None else f", weight {reason.weight:.2f}"
+        print(f"       {reason.gives:+6.2f}  {reason.what}{weight}")
+    if rest := reasons[SHOWN:]:
+        name = other if len(rest) == 1 else others or f"{other}s"
+        print(f"       {_sum(rest):+6.2f}  {len(rest)} {name}")
+
+
+def _sum(reasons: list["Reason"]) -> float:
+    return sum(reason.gives for reason in reasons)
 
 
 def _field(text: str) -> tuple[str, str]:

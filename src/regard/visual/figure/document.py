@@ -22,7 +22,7 @@ def draw_document(document: "ShadedDocument", path: str | Path, *, width: float 
     Args:
         document: what to draw
         path: the file, .png or .svg
-        width: inches
+        width: inches, at most; less if no line is so long
 
     Returns: the path
     """
@@ -63,6 +63,8 @@ def draw_document(document: "ShadedDocument", path: str | Path, *, width: float 
             x += inches(text)
         line += 1
 
+    reached = [x + inches(text) for x, _, text, _ in placed]
+    width = min(width, max(*reached, LEFT + inches(document.title)) + 0.1)
     height = line * LINE + 0.1
     drawn.set_size_inches(width, height)
     axes = drawn.add_axes((0, 0, 1, 1))

@@ -66,6 +66,7 @@ def draw_map(
     colors: str = "viridis",
     limits: tuple[float, float] | None = None,
     title: str | None = None,
+    longest: int = LONGEST_LABEL,
 ) -> None:
     """Draw a matrix into axes, with its labels and a colour bar.
 
@@ -76,12 +77,13 @@ def draw_map(
         colors: a colour map of matplotlib
         limits: values of the first and the last colour; None takes 0 and 1 or what lies outside
         title: a line above
+        longest: letters of a label, before it is cut
     """
     low, high = limits or (min(matrix.min().item(), 0.0), max(matrix.max().item(), 1.0))
     image = axes.imshow(
         matrix.numpy(), cmap=colors, vmin=low, vmax=high, aspect="equal", interpolation="nearest"
     )
-    written = lettering([*map(_short, [*rows, *columns]), title or ""])
+    written = lettering([*(_short(label, longest) for label in (*rows, *columns)), title or ""])
     labels = written.labels
     every = -(-max(len(rows), len(columns)) // MOST_LABELS)
     axes.xaxis.tick_top()
@@ -101,5 +103,5 @@ def draw_map(
     bar.ax.tick_params(length=0, labelsize=8)
 
 
-def _short(label: str) -> str:
-    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
+def _short(label: str, longest: int) -> str:
+    return label if len(label) <= longest else label[: longest - 1] + "…"

@@ -9,6 +9,7 @@ from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.heatmap import draw_map
 
 CELL = 0.3  # inches
+LONGEST = 44  # letters of a title: two parts of one film differ at the end
 
 
 def draw_reasons(
@@ -33,5 +34,6 @@ def draw_reasons(
         colors="RdBu_r",
         limits=(-most, most),
         title="what each reason adds to the score",
+        longest=LONGEST,
     )
     return save(drawn, path)

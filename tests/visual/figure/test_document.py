@@ -1,0 +1,26 @@
+"""Figures of documents and of reasons: no empty paper, no titles cut alike."""
+
+from pathlib import Path
+
+from matplotlib.image import imread
+
+from regard.visual.document import ShadedDocument
+from regard.visual.figure.reasons import draw_reasons
+
+
+def test_a_document_of_short_lines_is_a_narrow_figure(tmp_path: Path) -> None:
+    widths = []
+    for words in (["짧다"], ["a", *[" word"] * 30]):
+        shares = [1 / len(words)] * len(words)
+        ShadedDocument([words], [shares], [1.0], "so").figure(tmp_path / "d.png", width=7)
+        widths.append(imread(tmp_path / "d.png").shape[1] / 160)
+    assert widths[0] < 2
+    assert 6.5 < widths[1] < 7.5
+
+
+def test_titles_that_differ_at_their_end_are_told_apart(tmp_path: Path) -> None:
+    files = []
+    for part in (1, 2):
+        name = f"The Lord of the Rings, part {part} (2001)"
+        files.append(draw_reasons(["own taste"], [name], [[0.5]], tmp_path / f"{part}.svg"))
+    assert files[0].read_bytes() != files[1].read_bytes()
