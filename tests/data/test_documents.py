@@ -99,3 +99,9 @@ def test_a_batch_pads_words_and_sentences():
     assert batch.words.tolist() == [[[4, 5, 6], [5, 0, 0]], [[6, 0, 0], [0, 0, 0]]]
     assert batch.word_lengths.tolist() == [[3, 1], [1, 0]]
     assert (batch.sentence_lengths.tolist(), batch.labels.tolist()) == ([2, 1], [1, 0])
+
+
+def test_a_very_long_document_of_a_csv_is_read(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text(f"text,label\n{'word ' * 30_000},a\nshort,b\n")
+    assert [len(text) for text in read_documents(path).texts] == [150_000, 5]

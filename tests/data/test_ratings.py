@@ -74,6 +74,9 @@ def test_csv_with_tables_of_users_and_items(tmp_path):
     assert found.item_profiles.rows.tolist() == [[1, 1], [0, 1], [0, 0]]
     plain = read_ratings(choices, user="who")
     assert plain.user_profiles.rows.shape == (2, 0)
+    assert plain.user_profiles.encode({}).shape == (0,)
+    with pytest.raises(ValueError, match="the data had no profiles"):
+        plain.user_profiles.encode({"job": "poet"})
     assert plain.count == 4
     users.write_text("who,job\nann,poet\n")
     with pytest.raises(ValueError, match=r"line 3: unknown user 'bob', it is not in .*u\.csv"):
@@ -117,3 +120,64 @@ def test_the_odd_item_alone_tells_the_last_one_of_opposites():
         unlike = [i for i in history[:-1] if not found.item_profiles.rows[i] @ own]
         assert len(unlike) == 1
         assert follows.setdefault(unlike[0], history[-1]) == history[-1]
+
+
+def test_a_number_that_nobody_has_finds_the_nearest_range_and_no_number_none():
+    ages = ["", *(str(age) for age in (*range(10, 40), *range(50, 80)))]
+    profiles = Profiles.of({"age": ages})
+    assert profiles.rows.shape == (61, 6)  # an empty cell does not make the field one of words
+    assert profiles.rows[0].sum() == 0
+
+    def found(age):
+        return profiles.columns[int(profiles.encode({"age": age}).argmax())]
+
+    assert [found(age) for age in ("3", "99", "48", "41")] == [
+        "age 10–19",
+        "age 70–79",
+        "age 50–59",
+        "age 30–39",
+    ]
+    with pytest.raises(ValueError, match="no profile has age 'old'; known: 10–19, 20–29"):
+        profiles.encode({"age": "old"})
+    with pytest.raises(ValueError, match="no profile has age 'nan'"):
+        profiles.encode({"age": "nan"})
+
+
+def test_large_numbers_keep_their_ranges_apart():
+    years = [str(880_000_000 + n) for n in range(12)]
+    assert len(set(Profiles.of({"since": years}).columns)) == 6
+
+
+def test_an_item_chosen_again_counts_once_when_it_was_chosen_first(movielens, tmp_path):
+    """What a user has is not recommended, so that it can be no test of a recommendation."""
+    (movielens / "u.data").write_text("1\t5\t3\t30\n1\t2\t4\t10\n1\t9\t1\t20\n1\t2\t5\t40\n")
+    assert read_movielens(movielens).histories[0].tolist() == [1, 8, 4]
+    path = tmp_path / "c.csv"
+    path.write_text("user,item,time\na,x,3\na,y,2\na,x,1\nb,x,1\n")
+    found = read_ratings(path)
+    assert [[found.items[i] for i in history] for history in found.histories] == [["x", "y"], ["x"]]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", r"c\.csv is empty"),
+        (b"user,item,time\n", r"c\.csv has no rows"),
+        (b"user,item,time\na,x,1\ncaf\xe9,x,2\n", r"c\.csv, line 3, is not UTF-8 at byte 4"),
+        (b"user,item,time\na,x,nan\n", "line 2: the time should be a number, got 'nan'"),
+        (b"user,item,time\na,x,-inf\n", "line 2: the time should be a number, got '-inf'"),
+    ],
+)
+def test_a_malformed_csv_of_choices_is_one_sentence(tmp_path, content, complaint):
+    path = tmp_path / "c.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=complaint):
+        read_ratings(path)
+
+
+def test_names_in_any_script_and_blank_lines_at_the_end_are_read(tmp_path):
+    path = tmp_path / "c.csv"
+    path.write_text('user,item,time\n영희,"שלום, עולם",1\n영희,영화,2\n\n', encoding="utf-8")
+    found = read_ratings(path)
+    assert found.users == ["영희"]
+    assert found.items == ["שלום, עולם", "영화"]

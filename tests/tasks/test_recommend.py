@@ -1,6 +1,7 @@
 """The task of ratings: better than popularity, reasons that add up, newcomers, opposites."""
 
 import json
+from collections import Counter
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ def run(tmp_path_factory):
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("recommend")
     write_movielens(folder / "data", users=300, items=150, seed=5)
+    with (folder / "data" / "u.user").open("a") as users:
+        users.write("newcomer|20|F|artist|00000\n")  # who has rated nothing
     config = read_config(RECIPES["recommend"], [*FAST, f"data.path={folder / 'data'}"])
     task = Recommend.from_config(config)
     outcome = train(task, config, folder / "run")
@@ -61,6 +64,24 @@ def test_somebody_new_is_answered_by_the_profile(run):
             shares[j, i] = len(answers[j] & liked) / 15
     assert shares.diagonal().min() > 0.8
     assert shares.diagonal().sum() > shares.flip(0).diagonal().sum() + 0.2
+
+
+def test_a_user_of_the_data_without_a_choice_is_answered_like_somebody_new(run):
+    """Nothing has trained an embedding of its own: by that it would be answered at random."""
+    advisor = load(run)
+    profile = {"age": "20", "gender": "F", "occupation": "artist"}
+    assert advisor.recommend("newcomer") == advisor.recommend_to(profile)
+    assert advisor.recommend_to({"age": "99"}) == advisor.recommend_to({"age": "74"})
+
+
+def test_what_the_command_lists_adds_up_to_the_score(run, capsys):
+    for who in (["--user", "42"], ["--profile", "age=30"]):
+        assert main(["recommend", str(run), *who, "--count", "1"]) == 0
+        first, *parts = capsys.readouterr().out.splitlines()
+        score = float(first.split("score ")[1].removesuffix(")"))
+        numbers = [float(part.split()[0]) for part in parts]
+        popularity = float(parts[-1].split(", ")[1].split()[0])
+        assert sum(numbers) + popularity == pytest.approx(score, abs=0.06)
 
 
 def test_the_command_lists_items_with_reasons(run, tmp_path, capsys):
@@ -129,6 +150,56 @@ def test_ranks_count_all_items_but_those_the_user_has():
     assert task._ranked(task.test, Oracle(0)) == (1.0, 1.0)
     hit, ndcg = task._ranked(task.test, Oracle(3))
     assert (hit, ndcg) == (1.0, pytest.approx(1 / torch.log2(torch.tensor(5.0)).item()))
+
+
+@pytest.mark.parametrize("score", [0.0, float("nan")])
+def test_a_model_that_scores_all_items_alike_finds_nothing_by_that(score):
+    task = Recommend.from_config(read_config(RECIPES["recommend"], ["data.count=23"]))
+
+    class Alike(torch.nn.Module):
+        def forward(self, users, profiles, past, lengths):
+            return type("Found", (), {"scores": torch.full((len(users), 300), score)})
+
+    assert task.evaluate(Alike()) == {"hit": 0, "ndcg": 0, "test_hit": 0, "test_ndcg": 0}
+
+
+def test_what_comes_later_is_neither_in_the_past_nor_in_popularity():
+    """A model, or popularity, that saw the validation or test choice would be praised for it."""
+    config = read_config(RECIPES["recommend"], ["data.count=29", "data.catalogue=47"])
+    task = Recommend.from_config(config)
+    for moments in (task.train, task.valid, task.test):
+        batch = task._choices(moments)
+        for row, (user, t) in enumerate(moments):
+            history = task.ratings.histories[user].tolist()
+            past = batch.past[row, : batch.lengths[row]].tolist()
+            assert past == history[max(0, t - task.model.past) : t][::-1]
+            assert int(batch.chosen[row]) == history[t] not in past
+    held = {*task.valid, *task.test}
+    last = {(user, len(h) - k) for user, h in enumerate(task.ratings.histories) for k in (1, 2)}
+    assert held == last
+    assert not held & set(task.train)
+    histories = [history.tolist() for history in task.ratings.histories]
+    counts = Counter(item for history in histories for item in history[:-2])
+    hits = 0
+    for *had, chosen in histories:
+        others = [counts[item] for item in range(47) if item not in (*had, chosen)]
+        before = sum(n > counts[chosen] for n in others)
+        hits += before + sum(n == counts[chosen] for n in others) // 2 < 10
+    assert task.popularity()["test_hit"] == hits / 29
+
+
+def test_a_csv_without_profiles_trains_and_recommends(tmp_path, capsys):
+    path = tmp_path / "c.csv"
+    rows = [f"u{u},{'영화' if i == 3 else i},{i}\n" for u in range(5) for i in range(u % 2, 6)]
+    path.write_text("user,item,time\n" + "".join(rows), encoding="utf-8")
+    run = str(tmp_path / "run")
+    settings = [f"data.path={path}", "training.epochs=1", "training.threads=1"]
+    sets = [part for setting in settings for part in ("--set", setting)]
+    assert main(["train", "--task", "recommend", *sets, "--out", run]) == 0
+    assert main(["recommend", run, "--past", "영화", "--count", "2"]) == 0
+    assert "영화, weight 1.00" in capsys.readouterr().out
+    assert main(["recommend", run, "--user", "u0"]) == 1
+    assert "somebody who has every item" in capsys.readouterr().err
 
 
 def test_nobody_with_three_choices_is_one_sentence(tmp_path):

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.core.names import nearest
-from regard.data.lines import lines, readable
+from regard.data.lines import readable, text_lines
 from regard.data.report import Bad, Report, check_bad
 
 FOLD = re.compile(r"cv(\d)\d\d")  # the tag in the names of Pang & Lee's polarity dataset
+LONGEST = 2**31 - 1  # characters of a document in a CSV; by itself the csv module stops at 131,072
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def read_documents(
 
 
 def _csv(path: Path, text: str, label: str, report: Report) -> Iterator[tuple[str, str]]:
-    stream = io.StringIO("\n".join(_decoded(raw, path, n) for n, raw in lines(path)))
+    stream = io.StringIO("\n".join(line for _, line in text_lines(path)))
+    csv.field_size_limit(LONGEST)
     try:
         yield from _table(csv.reader(stream, strict=True), path, text, label, report)
     except csv.Error as error:
@@ -98,7 +100,7 @@ def _csv(path: Path, text: str, label: str, report: Report) -> Iterator[tuple[st
 
 
 def _tsv(path: Path, text: str, label: str, report: Report) -> Iterator[tuple[str, str]]:
-    rows = (_decoded(raw, path, number).split("\t") for number, raw in lines(path))
+    rows = (line.split("\t") for _, line in text_lines(path))
     yield from _table(rows, path, text, label, report)
 
 
@@ -129,10 +131,10 @@ def _table(
 
 
 def _jsonl(path: Path, text: str, label: str, report: Report) -> Iterator[tuple[str, str]]:
-    for number, raw in lines(path):
+    for number, line in text_lines(path):
         report.lines += 1
         try:
-            record = json.loads(_decoded(raw, path, number))
+            record = json.loads(line)
         except (json.JSONDecodeError, RecursionError):
             report.add(number, "not JSON")
             continue
@@ -167,13 +169,6 @@ def _read_zip(path: Path) -> Documents:
     if not rows:
         raise ValueError(f"{path} has no text files in folders named after their classes")
     return Documents.of(rows, None if -1 in folds else folds)
-
-
-def _decoded(raw: bytes, path: Path, number: int) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}, line {number}, is not UTF-8 at byte {error.start + 1}") from None
 
 
 # Generated reviews ---------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.lines import lines, readable
+from regard.data.lines import readable, text_lines
 
 UNKNOWN = -1
 """The label of a node whose class nobody knows."""
@@ -241,8 +241,8 @@ def rows_that_sum_to_one(nodes: Tensor) -> Tensor:
 def _fields(path: str | Path) -> list[tuple[int, list[str]]]:
     """The fields of every line that has any, with its number."""
     rows = []
-    for number, line in lines(path):
-        text = line.decode("utf-8").strip()
+    for number, line in text_lines(path):
+        text = line.strip()
         separator = next((mark for mark in "\t," if mark in text), None)
         if text:
             rows.append((number, [field.strip() for field in text.split(separator)]))

@@ -30,6 +30,21 @@ def lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
         raise ValueError(f"{path} is damaged or cut short: {error}") from error
 
 
+def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yield (number from 1, text) of every line of a file in UTF-8.
+
+    Raises:
+        ValueError: in one sentence with the line and the byte, if it is in another encoding
+    """
+    for number, raw in lines(path):
+        try:
+            yield number, raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}, line {number}, is not UTF-8 at byte {error.start + 1}"
+            ) from None
+
+
 def readable(path: str | Path) -> Path:
     """The path of a file that is there, or one sentence about what is there instead."""
     path = Path(path)

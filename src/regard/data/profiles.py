@@ -1,5 +1,6 @@
 """Tables of who users are and what items are, as vectors: a column for each value of a field."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ import numpy as np
 
 BINS = 6  # that a field of numbers is cut into
 SEPARATOR = "|"  # between the values of a field that has several
+DASH = "–"  # between the ends of a range
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,13 @@ class Profiles:
         return cls(rows, names)
 
     def encode(self, values: Mapping[str, str]) -> np.ndarray:
-        """The row (width,) of somebody who is in no table.
+        """The row (width,) of somebody who is in no table; a number finds the nearest range.
 
         >>> Profiles.of({"age": ["17", "18"], "job": ["cook", "poet"]}).encode({"job": "poet"})
         array([0., 0., 0., 1.], dtype=float32)
         """
+        if values and not self.columns:
+            raise ValueError("the data had no profiles, so that nothing is known by one")
         row = np.zeros(len(self.columns), np.float32)
         for field, cell in values.items():
             mine = {
@@ -61,39 +65,45 @@ class Profiles:
                 if name.startswith(f"{field} ")
             }
             for value in cell.split(SEPARATOR):
-                found = [name for name in mine if name == value or _inside(value, name)]
-                if not found:
+                found = value if value in mine else _nearest_range(value, list(mine))
+                if found is None:
                     fields = sorted({name.split(" ")[0] for name in self.columns})
                     known = ", ".join(mine) if mine else f"the fields are {', '.join(fields)}"
                     raise ValueError(f"no profile has {field} {value!r}; known: {known}")
-                row[mine[found[0]]] = 1.0
+                row[mine[found]] = 1.0
         return row
 
 
 def _ranges(cells: Sequence[str]) -> list[list[str]] | None:
     """Each cell as the range its number is in, "low–high"; None if it is no field of numbers."""
     try:
-        numbers = np.array([float(cell) for cell in cells])
+        numbers = np.array([float(cell) for cell in cells if cell])
     except ValueError:
         return None
     if len(np.unique(numbers)) <= BINS or not np.isfinite(numbers).all():
         return None
     edges = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1]))
     bins = np.searchsorted(edges, numbers, side="right")
-    names = {
-        int(one): f"{numbers[bins == one].min():g}–{numbers[bins == one].max():g}"
-        for one in np.unique(bins)
-    }
-    return [[names[int(one)]] for one in bins]
+    names = {}
+    for one in np.unique(bins):
+        low, high = numbers[bins == one].min(), numbers[bins == one].max()
+        names[int(one)] = f"{low:.12g}{DASH}{high:.12g}"
+    given = iter(bins)
+    return [[names[int(next(given))] if cell else ""] for cell in cells]
 
 
 def _by_number(ranges: Iterable[str]) -> list[str]:
-    return sorted(ranges, key=lambda name: float(name.split("–")[0]))
+    return sorted(ranges, key=lambda name: float(name.split(DASH)[0]))
 
 
-def _inside(value: str, name: str) -> bool:
-    low, dash, high = name.partition("–")
+def _nearest_range(value: str, names: Sequence[str]) -> str | None:
+    """The range that a number is in, or else is nearest to; None if these are no ranges."""
     try:
-        return bool(dash) and float(low) <= float(value) <= float(high)
+        number = float(value)
+        ends = [tuple(map(float, name.split(DASH))) for name in names if DASH in name]
     except ValueError:
-        return False
+        return None
+    if not math.isfinite(number) or not ends or len(ends) != len(names):
+        return None
+    away = [max(low - number, number - high) for low, high in ends]
+    return names[int(np.argmin(away))]

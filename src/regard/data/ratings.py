@@ -1,6 +1,7 @@
 """Who chose what, and when: ratings from CSV or in the format of MovieLens-100k."""
 
 import csv
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.core.names import nearest
-from regard.data.lines import lines, readable
+from regard.data.lines import lines, readable, text_lines
 from regard.data.profiles import Profiles
 
 GENRES = (
@@ -93,7 +94,7 @@ def read_movielens(folder: str | Path, *, min_rating: float = 0.0) -> Ratings:
         _known(items, row[1], "item", where, folder / "u.item")
         if _number(row[2], "rating", where) >= min_rating:
             events.append((row[0], row[1], _number(row[3], "time", where)))
-    return Ratings.of(events, users, items, titles)
+    return Ratings.of(_first_choices(events), users, items, titles)
 
 
 def read_ratings(
@@ -108,7 +109,9 @@ def read_ratings(
     items: str | Path | None = None,
     title: str = "title",
 ) -> Ratings:
-    """Read choices from CSV whose first line has the names of the columns.
+    """Read choices from CSV, in UTF-8, whose first line has the names of the columns.
+
+    An item that a user chose several times counts when it was chosen first.
 
     Args:
         path: a CSV file with a row for each choice
@@ -132,7 +135,7 @@ def read_ratings(
             events.append((row[user], row[item], _number(row[time], "time", where)))
     if not events:
         raise ValueError(f"{path} has no choices rated {min_rating:g} or more")
-    return Ratings.of(events, user_table, item_table, titles)
+    return Ratings.of(_first_choices(events), user_table, item_table, titles)
 
 
 def _columns(table: Mapping[str, Mapping[str, str]]) -> dict[str, Sequence[str]]:
@@ -151,15 +154,16 @@ def _profiles(path: str | Path, key: str) -> dict[str, dict[str, str]]:
 
 def _table(path: str | Path, wanted: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
     """Rows of a CSV file with their line numbers, by the names of the columns."""
-    text = [raw.decode("utf-8", errors="replace") for _, raw in lines(path)]
-    reader = csv.reader(text, strict=True)
+    reader = csv.reader((f"{line}\n" for _, line in text_lines(path)), strict=True)
     try:
         names = next(reader, [])
+        if not names:
+            raise ValueError(f"{path} is empty, or its first line is")
         for name in wanted:
             if name not in names:
                 raise ValueError(f"{path} has no column {name!r}{nearest(name, names)}")
         rows = []
-        for row in reader:
+        for row in filter(None, reader):  # blank lines are no rows
             if len(row) != len(names):
                 raise ValueError(
                     f"{path}, line {reader.line_num}: {len(row)} columns instead of {len(names)}"
@@ -198,6 +202,20 @@ def _known(table: Mapping[str, object], name: str, what: str, where: str, file: 
 
 def _number(text: str, what: str, where: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise ValueError(f"{where}: the {what} should be a number, got {text!r}") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{where}: the {what} should be a number, got {text!r}")
+    return number
+
+
+def _first_choices(events: Iterable[tuple[str, str, float]]) -> list[tuple[str, str, float]]:
+    """Events without those that choose again what the user has, in the order of time.
+
+    What a user has is not recommended: a choice of it could be neither learned nor ranked.
+    """
+    found: dict[tuple[str, str], tuple[str, str, float]] = {}
+    for event in sorted(events, key=lambda event: event[2]):
+        found.setdefault(event[:2], event)
+    return list(found.values())

@@ -1,5 +1,6 @@
 """The attention recommender: a user looks at items, and what it sees says what comes next."""
 
+import warnings
 from typing import NamedTuple
 
 import torch
@@ -111,7 +112,7 @@ class Recommender(nn.Module):
         self.register_buffer("item_profiles", item_profiles.float(), persistent=False)
         self.user = nn.Embedding(users + 1, dim)  # u
         self.item = nn.Embedding(items, dim)  # e, before the profile is added
-        self.item_profile = nn.Linear(width, dim, bias=False)
+        self.item_profile = nn.Linear(width, dim, bias=False) if width else _no_profile(dim)
         self.query = nn.Linear(asking + width + dim, dim)  # W_Q
         self.key = nn.Linear(width + dim, dim, bias=False)  # W_K
         self.value = nn.Linear(dim, dim, bias=False)  # W_V
@@ -273,6 +274,13 @@ class Factorisation(nn.Module):
     def summary(self) -> str:
         """Its parts with their numbers of parameters, as a table."""
         return summary(self)
+
+
+def _no_profile(dim: int) -> nn.Linear:
+    """A linear map of nothing to zeros, made without torch's warning that it has no weights."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return nn.Linear(0, dim, bias=False)
 
 
 def _split(x: Tensor, heads: int) -> Tensor:

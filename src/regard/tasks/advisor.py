@@ -103,7 +103,9 @@ class Advisor:
             )
         place = self.ratings.users.index(user)
         profile = torch.from_numpy(self.ratings.user_profiles.rows[place])
-        return self._answer(place + 1, profile, self.ratings.histories[place], count)
+        history = self.ratings.histories[place]
+        own = place + 1 if len(history) else 0  # nobody has trained the embedding of one without
+        return self._answer(own, profile, history, count)
 
     def recommend_to(
         self, profile: Mapping[str, str], past: Sequence[str] = (), count: int = 10

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.data import data_folder, generate, train_tokenizer
-from regard.data.lines import lines
+from regard.data.lines import text_lines
 from regard.models import LanguageModel
 from regard.tasks.tables import NamedOrFile, NoLoss
 from regard.tasks.writer import TOKENIZER, Model, Writer, build_language_model
@@ -155,10 +155,7 @@ def _read(data: Data, seed: int) -> str:
         raise FileNotFoundError(
             f"{data.name} needs {path}, which is not there; REGARD_DATA says where data is"
         )
-    try:
-        text = "\n".join(raw.decode("utf-8") for _, raw in lines(path)) + "\n"
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error}") from error
+    text = "\n".join(line for _, line in text_lines(path)) + "\n"
     if not text.strip():
         raise ValueError(f"{path} is empty")
     return text

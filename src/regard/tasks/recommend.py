@@ -164,7 +164,11 @@ class Recommend:
     def _ranked(
         self, moments: list[tuple[int, int]], model: nn.Module | None
     ) -> tuple[float, float]:
-        """HR@10 and NDCG@10 of a model, or of popularity; what a user has is not recommended."""
+        """HR@10 and NDCG@10 of a model, or of popularity; what a user has is not recommended.
+
+        Of items with the choice's own score half are before it: a model that scores all alike, or
+        not at all, finds nothing by that.
+        """
         hits, gain = 0, 0.0
         counts = np.bincount(
             [self.ratings.histories[user][t] for user, t in self.train],
@@ -175,10 +179,12 @@ class Recommend:
             batch = self._choices(some)
             scores = popular.repeat(len(some), 1) if model is None else model(*batch[:4]).scores
             target = scores.gather(1, batch.chosen.unsqueeze(1))
-            above = scores > target
+            above, level = scores > target, ~(scores < target)  # level: those above as well
             for row, (user, t) in enumerate(some):
-                above[row, torch.from_numpy(self.ratings.histories[user][:t])] = False
-            rank = above.sum(1)  # 0 is the best
+                had = torch.from_numpy(self.ratings.histories[user][:t])
+                above[row, had] = level[row, had] = False
+            level.scatter_(1, batch.chosen.unsqueeze(1), False)
+            rank = (above.sum(1) + level.sum(1)) // 2  # 0 is the best
             found = rank[rank < TOP]
             hits += len(found)
             gain += float((1 / torch.log2(found + 2.0)).sum())
