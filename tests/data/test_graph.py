@@ -47,6 +47,17 @@ def test_a_planetoid_file_gives_features_and_both_directions_of_its_edges(tmp_pa
         ({"labels": np.array([0, 1])}, r"5 nodes need as many labels, got \(2,\)"),
         ({"test_idx": np.array([7])}, "test_idx has numbers from 7 to 7"),
         ({"train_idx": np.array([], int)}, "train_idx is empty"),
+        ({"feat_val": np.array([1.0, np.nan, 3.0, 5.0])}, "feat_val should be finite numbers"),
+        ({"feat_val": np.array(["a"] * 4)}, "feat_val should be finite numbers"),
+        ({"feat_val": np.ones(3)}, "should be of one length, got 4, 4 and 3"),
+        ({"feat_col": np.array([2, 0, 1])}, "should be of one length, got 4, 3 and 4"),
+        ({"labels": np.array([0, 1, 2, -1, 1])}, "labels should be from 0 to 1, .* got -1 to 2"),
+        ({"labels": np.array([0, 1, 0, -2, 1])}, "labels should be from 0 to 1, .* got -2 to 1"),
+        ({"labels": np.array(list("abcde"))}, "labels should be whole numbers"),
+        ({"edges": np.array([[0.5, 1.0]])}, "edges should be whole numbers, got float64"),
+        ({"num_nodes": np.array([5, 5])}, "num_nodes should be one number, got 2"),
+        ({"test_idx": np.array([3])}, "node 3 is in test_idx, but its class is unknown"),
+        ({"test_idx": np.array([4, 1])}, "node 1 is in train_idx and in test_idx"),
         ({"val_idx": None}, "no planetoid file: it has no 'val_idx'"),
     ],
 )
@@ -61,13 +72,18 @@ def test_pickles_and_damaged_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.npz").write_bytes(planetoid(tmp_path).read_bytes()[:100])
     with pytest.raises(ValueError, match="no npz file"):
         read_planetoid(tmp_path / "cut.npz")
+    for content in (b"", b"plain text"):
+        (tmp_path / "other.npz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"other\.npz is no npz file, or it is cut short"):
+            read_planetoid(tmp_path / "other.npz")
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_planetoid(tmp_path / "none.npz")
 
 
 def text_graph(folder: Path, nodes: str | None = None, edges: str | None = None) -> list[Path]:
     made = "".join(f"n{i}\t{i}\t0.5\t{'ab'[i % 2]}\n" for i in range(11)) + "x\t1\t1\t?\n"
-    (folder / "nodes").write_text(made if nodes is None else nodes)
+    text = made if nodes is None else nodes
+    (folder / "nodes").write_bytes(text.encode("utf-8", errors="surrogateescape"))
     (folder / "edges").write_text("n0\tn3\nx\tn5\n" if edges is None else edges)
     return [folder / "nodes", folder / "edges"]
 
@@ -101,6 +117,7 @@ def test_commas_and_blanks_separate_too(tmp_path: Path) -> None:
         ("a\t1\t2\tx\nb\t2\ty\n", None, "line 2: 1 features, but the first node has 2"),
         ("a\tone\tx\n", None, "line 1: a feature is no number"),
         ("a\tnan\tx\n", None, "line 1: features must be finite"),
+        ("caf\udce9\t1\tx\n", None, "nodes, line 1, is not UTF-8 at byte 4"),
         ("a\tx\n", None, "line 1: a node has a name, features and a class"),
     ],
 )

@@ -54,6 +54,14 @@ def test_malformed_idx_files_are_one_sentence(tmp_path: Path, pixels) -> None:
         read_fashion(tmp_path, "train")
 
 
+def test_a_file_of_no_image_is_said_to_be_empty(tmp_path: Path) -> None:
+    for shape in ((0, 5, 7), (3, 0, 0)):
+        path = tmp_path / "images"
+        path.write_bytes(bytes((0, 0, 8, 3)) + struct.pack(">3I", *shape))
+        with pytest.raises(ValueError, match=f"images is empty: its shape is {shape[0]} × "):
+            read_idx(path, path)
+
+
 def test_fashion_is_found_by_the_names_of_its_files(tmp_path: Path, pixels) -> None:
     idx(tmp_path / "t10k-images-idx3-ubyte.gz", pixels, packed=True)
     idx(tmp_path / "t10k-labels-idx1-ubyte", torch.tensor([9, 0], dtype=torch.uint8))

@@ -67,7 +67,7 @@ def test_the_data_folder_gives_cora_and_without_one_the_graph_is_generated(
     assert read_graph(Data()).names[0] == "document 1"
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     assert read_graph(Data()).names[0] == "document 1"
-    with pytest.raises(FileNotFoundError, match=r"there is no file .*planetoid/citeseer\.npz"):
+    with pytest.raises(FileNotFoundError, match=r"citeseer needs .*planetoid/citeseer\.npz"):
         read_graph(Data(name="citeseer"))
 
 
@@ -91,3 +91,11 @@ def test_a_damaged_run_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "run" / "graph.safetensors").write_bytes(whole[:50])
     with pytest.raises(ValueError, match=r"graph\.safetensors is damaged"):
         load(tmp_path / "run")
+
+
+def test_a_run_keeps_which_graph_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a run of Cora would go on, or be evaluated, with a generated graph elsewhere."""
+    monkeypatch.delenv("REGARD_DATA", raising=False)
+    config = read_config(find_recipe("graph"), ["data.count=50"])
+    assert GraphTask.from_config(config).describe().startswith("generated: 50 nodes")
+    assert config.data == {"count": 50, "name": "generated"}

@@ -105,6 +105,10 @@ def test_bad_tables_and_sizes_are_one_sentence() -> None:
         read_settings(Data, {"images": "x"}, "data")
     with pytest.raises(ValueError, match="give either name, or images"):
         read_settings(Data, {"name": "digits", "images": "x", "labels": "y"}, "data")
+    with pytest.raises(ValueError, match="test_images need images and labels to train on"):
+        read_settings(Data, {"test_images": "x", "test_labels": "y"}, "data")
+    with pytest.raises(ValueError, match="folder is where the files of name=fashion are"):
+        read_settings(Data, {"folder": "fashion-mnist"}, "data")
     with pytest.raises(ValueError, match=r"unknown key loss\.smooth"):
         ImageTask.from_config(
             read_config({"task": "image", "loss": {"smooth": 1}, "training": {"steps": 1}})

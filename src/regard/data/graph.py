@@ -17,6 +17,7 @@ UNKNOWN = -1
 
 PLANETOID = ("feat_row", "feat_col", "feat_val", "num_nodes", "num_features", "labels", "edges")
 SPLIT = {"train": "train_idx", "valid": "val_idx", "test": "test_idx"}
+NUMBERS = {*PLANETOID, *SPLIT.values(), "num_classes"} - {"feat_val"}  # arrays of whole numbers
 
 
 class Graph(NamedTuple):
@@ -41,6 +42,8 @@ def read_planetoid(path: str | Path) -> Graph:
             train_idx, val_idx, test_idx
     """
     path = readable(path)
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is no npz file, or it is cut short")
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -49,24 +52,42 @@ def read_planetoid(path: str | Path) -> Graph:
     missing = [name for name in (*PLANETOID, *SPLIT.values()) if name not in arrays]
     if missing:
         raise ValueError(f"{path} is no planetoid file: it has no {missing[0]!r}")
-    count, width = int(arrays["num_nodes"]), int(arrays["num_features"])
-    row, column = (torch.from_numpy(arrays[f"feat_{axis}"]).long() for axis in ("row", "col"))
-    _check_range(path, "feat_row", row, count)
-    _check_range(path, "feat_col", column, width)
-    value = torch.from_numpy(arrays["feat_val"]).float()
-    labels = torch.from_numpy(arrays["labels"]).long()
+    whole = {name: _whole(path, name, array) for name, array in arrays.items() if name in NUMBERS}
+    for name in ("num_nodes", "num_features", "num_classes"):
+        if name in whole and whole[name].dim():
+            raise ValueError(f"{path}: {name} should be one number, got {len(whole[name])}")
+    count, width = int(whole["num_nodes"]), int(whole["num_features"])
+    _check_range(path, "feat_row", whole["feat_row"], count)
+    _check_range(path, "feat_col", whole["feat_col"], width)
+    value = arrays["feat_val"]
+    if value.dtype.kind not in "fiub" or not np.isfinite(value).all():
+        raise ValueError(f"{path}: feat_val should be finite numbers")
+    if not whole["feat_row"].shape == whole["feat_col"].shape == value.shape:
+        raise ValueError(
+            f"{path}: feat_row, feat_col and feat_val should be of one length, got "
+            f"{len(whole['feat_row'])}, {len(whole['feat_col'])} and {len(value)}"
+        )
+    labels = whole["labels"]
     if labels.shape != (count,):
         raise ValueError(f"{path}: {count} nodes need as many labels, got {tuple(labels.shape)}")
-    pairs = torch.from_numpy(arrays["edges"]).long()
+    classes = int(whole.get("num_classes", labels.max() + 1))
+    if int(labels.min()) < UNKNOWN or int(labels.max()) >= classes:
+        raise ValueError(
+            f"{path}: labels should be from 0 to {classes - 1}, or {UNKNOWN} for unknown, got "
+            f"{int(labels.min())} to {int(labels.max())}"
+        )
+    pairs = whole["edges"]
     if pairs.dim() != 2 or pairs.shape[1] != 2:
         raise ValueError(f"{path}: edges should be (E, 2), got {tuple(pairs.shape)}")
     _check_range(path, "edges", pairs, count)
-    parts = {part: torch.from_numpy(arrays[name]).long() for part, name in SPLIT.items()}
-    for part, index in parts.items():
-        _check_range(path, SPLIT[part], index, count)
-    classes = int(arrays.get("num_classes", labels.max() + 1))
+    parts = {part: whole[name] for part, name in SPLIT.items()}
+    _check_splits(path, parts, labels)
     return Graph(
-        _sparse(torch.stack((row, column)), value, (count, width)),
+        _sparse(
+            torch.stack((whole["feat_row"], whole["feat_col"])),
+            torch.from_numpy(value).float(),
+            (count, width),
+        ),
         both_ways(pairs.T),
         labels,
         parts["train"],
@@ -251,6 +272,26 @@ def _fields(path: str | Path) -> list[tuple[int, list[str]]]:
 
 def _sparse(indices: Tensor, value: Tensor, shape: Sequence[int]) -> Tensor:
     return torch.sparse_coo_tensor(indices, value, tuple(shape), check_invariants=True).coalesce()
+
+
+def _whole(path: Path, name: str, array: np.ndarray) -> Tensor:
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"{path}: {name} should be whole numbers, got {array.dtype}")
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def _check_splits(path: Path, parts: dict[str, Tensor], labels: Tensor) -> None:
+    """Refuse nodes that are not there, are in two parts, or cannot be judged."""
+    taken: dict[int, str] = {}
+    for part, index in parts.items():
+        name = SPLIT[part]
+        _check_range(path, name, index, len(labels))
+        for node in index.tolist():
+            if node in taken:
+                raise ValueError(f"{path}: node {node} is in {taken[node]} and in {name}")
+            if labels[node] == UNKNOWN:
+                raise ValueError(f"{path}: node {node} is in {name}, but its class is unknown")
+        taken |= dict.fromkeys(index.tolist(), name)
 
 
 def _check_range(path: Path, name: str, index: Tensor, count: int) -> None:

@@ -49,8 +49,6 @@ def read_idx(
         raise ValueError(
             f"{images} has {len(pixels)} images, but {labels} has {len(numbers)} labels"
         )
-    if not len(pixels):
-        raise ValueError(f"{images} has no images")
     most = int(numbers.max())
     names = tuple(map(str, range(most + 1))) if classes is None else tuple(classes)
     if most >= len(names):
@@ -160,4 +158,6 @@ def _idx(path: str | Path, dimensions: int) -> Tensor:
             f"{path} should have {math.prod(shape)} bytes for {' × '.join(map(str, shape))}, got "
             f"{len(data) - head}"
         )
+    if not math.prod(shape):
+        raise ValueError(f"{path} is empty: its shape is {' × '.join(map(str, shape))}")
     return torch.frombuffer(bytearray(data[head:]), dtype=torch.uint8).view(shape)

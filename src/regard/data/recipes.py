@@ -51,6 +51,20 @@ def data_folder(folder: str | Path | None = None) -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "regard"
 
 
+def data_file(name: str, file: str, folder: str | Path | None = None) -> Path:
+    """Where a file of known data is, below `data_folder`.
+
+    Raises:
+        FileNotFoundError: if it is not there, in one sentence
+    """
+    path = data_folder(folder) / file
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{name} needs {path}, which is not there; REGARD_DATA says where data is"
+        )
+    return path
+
+
 def read_recipe(name: str, split: str = "train", *, folder: str | Path | None = None) -> Pairs:
     """Read a split of real data.
 

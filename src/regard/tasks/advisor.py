@@ -1,6 +1,7 @@
 """A trained recommender: what `regard.load` gives for a run of `recommend`."""
 
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -204,5 +205,5 @@ def read_tables(run: Path) -> Ratings:
                 Profiles(stored["item_rows"], names["item_columns"]),
                 names["titles"],
             )
-    except (KeyError, ValueError, OSError) as error:
+    except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged: {error}") from error

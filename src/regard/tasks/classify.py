@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import nn
 
-from regard.data import Batches, Order, data_folder, train_tokenizer
+from regard.data import Batches, Order, train_tokenizer
 from regard.data.documents import Documents, generate_documents, read_documents
+from regard.data.recipes import data_file
 from regard.data.sentences import (
     Document,
     DocumentBatch,
@@ -185,11 +186,7 @@ class Classify:
 def _read(data: Data, seed: int) -> Documents:
     if data.name is not None:
         file, text, label = KNOWN[data.name]
-        path = data_folder(data.folder) / file
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{data.name} needs {path}, which is not there; REGARD_DATA says where data is"
-            )
+        path = data_file(data.name, file, data.folder)
         # a few of NSMC's reviews are empty
         return read_documents(path, text=text, label=label, bad="skip")
     if data.path is not None:

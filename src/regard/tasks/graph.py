@@ -16,7 +16,7 @@ from regard.data.graph import (
     read_planetoid,
     rows_that_sum_to_one,
 )
-from regard.data.recipes import data_folder
+from regard.data.recipes import data_file, data_folder
 from regard.models.graph import GraphAttentionNetwork
 from regard.tasks.node_classifier import NodeClassifier, read_graph_of, write_graph
 from regard.tasks.run import load_weights
@@ -26,6 +26,7 @@ from regard.training.folder import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
+PLANETOID = "planetoid/{}.npz"  # below the data folder
 
 
 class Data(Settings):
@@ -78,21 +79,30 @@ class GraphTask:
         graph: what to learn from
         model: sizes of the network
         loss: how it is trained
+        name: what the graph is called
     """
 
     unit = "nodes"
     metric = "accuracy"
     larger_is_better = True
 
-    def __init__(self, graph: Graph, model: Model, loss: LossSettings) -> None:
-        self.graph, self.model, self.loss_settings = graph, model, loss
+    def __init__(
+        self, graph: Graph, model: Model, loss: LossSettings, name: str = "the graph"
+    ) -> None:
+        self.graph, self.model, self.loss_settings, self.name = graph, model, loss, name
 
     @classmethod
     def from_config(cls, config: Config) -> "GraphTask":
         """The task that a configuration describes."""
-        graph = read_graph(read_settings(Data, config.data, "data"), config.seed)
+        data = read_settings(Data, config.data, "data")
+        if data.path is None and data.nodes is None:
+            # kept with the run, which goes on with its graph wherever REGARD_DATA points then
+            config.data["name"] = data.name or _default_name()
+            data = read_settings(Data, config.data, "data")
         model = read_settings(Model, config.model, "model")
-        return cls(graph, model, read_settings(LossSettings, config.loss, "loss"))
+        loss = read_settings(LossSettings, config.loss, "loss")
+        name = str(data.name or data.path or data.nodes)
+        return cls(read_graph(data, config.seed), model, loss, name)
 
     @classmethod
     def open(cls, run: Path) -> NodeClassifier:
@@ -143,7 +153,8 @@ class GraphTask:
         same = graph.labels[graph.edges[0]] == graph.labels[graph.edges[1]]
         return "\n".join(
             (
-                f"{nodes:,} nodes with {features:,} features, {graph.edges.shape[1] // 2:,} edges, "
+                f"{self.name}: {nodes:,} nodes with {features:,} features, "
+                f"{graph.edges.shape[1] // 2:,} edges, "
                 f"{same.float().mean():.0%} of them inside a class",
                 f"{len(graph.classes)} classes: {', '.join(graph.classes)}",
                 f"{len(graph.train):,} nodes for training, {len(graph.valid):,} for validation, "
@@ -159,14 +170,11 @@ def read_graph(data: Data, seed: int = 1) -> Graph:
     elif data.nodes is not None and data.edges is not None:
         graph = read_edge_list(data.nodes, data.edges, per_class=data.per_class, seed=seed)
     else:
-        name = data.name
-        if name is None:
-            there = "REGARD_DATA" in os.environ and _planetoid("cora").is_file()
-            name = "cora" if there else "generated"
+        name = data.name or _default_name()
         if name == "generated":
             graph = generate_graph(data.count, seed=seed)
         else:
-            graph = read_planetoid(_planetoid(name))
+            graph = read_planetoid(data_file(name, PLANETOID.format(name)))
     if data.normalize:
         graph = graph._replace(nodes=rows_that_sum_to_one(graph.nodes))
     return graph
@@ -177,8 +185,9 @@ def build_network(graph: Graph, model: Model) -> GraphAttentionNetwork:
     return GraphAttentionNetwork(graph.nodes.shape[1], len(graph.classes), **model.model_dump())
 
 
-def _planetoid(name: str) -> Path:
-    return data_folder() / "planetoid" / f"{name}.npz"
+def _default_name() -> Literal["cora", "generated"]:
+    cora = data_folder() / PLANETOID.format("cora")
+    return "cora" if "REGARD_DATA" in os.environ and cora.is_file() else "generated"
 
 
 def _accuracy(logits: Tensor, labels: Tensor, index: Tensor) -> float:

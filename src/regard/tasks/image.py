@@ -1,6 +1,5 @@
 """Images: the class of each, by attention over its pixels or patches."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -60,6 +59,10 @@ class Data(Settings):
             raise ValueError("test_images and test_labels belong together: give both files")
         if self.name is not None and self.images is not None:
             raise ValueError("give either name, or images and labels")
+        if self.test_images is not None and self.images is None:
+            raise ValueError("test_images need images and labels to train on: give those too")
+        if self.folder is not None and self.name != "fashion":
+            raise ValueError("folder is where the files of name=fashion are: give that name")
         return self
 
 
@@ -241,7 +244,7 @@ def _fashion(folder: str | None) -> Path:
     if folder is not None:
         return Path(folder)
     own = data_folder() / FASHION
-    return DEBIAN if "REGARD_DATA" not in os.environ and DEBIAN.is_dir() else own
+    return own if own.is_dir() or not DEBIAN.is_dir() else DEBIAN
 
 
 def _limited(images: Images, limit: int | None, seed: int) -> Images:

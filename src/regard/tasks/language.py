@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.data import data_folder, generate, train_tokenizer
+from regard.data import generate, train_tokenizer
 from regard.data.lines import text_lines
+from regard.data.recipes import data_file
 from regard.models import LanguageModel
 from regard.tasks.tables import NamedOrFile, NoLoss
 from regard.tasks.writer import TOKENIZER, Model, Writer, build_language_model
@@ -150,11 +151,8 @@ def _read(data: Data, seed: int) -> str:
     if data.name is None and data.path is None:
         pairs = generate("dates", "train", count=data.count, seed=seed)
         return "".join(f"{source} = {target}\n" for source, target in pairs)
-    path = Path(data.path) if data.path else data_folder(data.folder) / KNOWN[str(data.name)]
-    if data.name is not None and not path.is_file():
-        raise FileNotFoundError(
-            f"{data.name} needs {path}, which is not there; REGARD_DATA says where data is"
-        )
+    name = str(data.name)
+    path = Path(data.path) if data.path else data_file(name, KNOWN[name], data.folder)
     text = "\n".join(line for _, line in text_lines(path)) + "\n"
     if not text.strip():
         raise ValueError(f"{path} is empty")
