@@ -91,14 +91,34 @@ def test_bpe_reads_nothing_in_an_empty_text(bpe):
     assert bpe.decode([]) == ""
 
 
-def test_bpe_shows_spaces_and_single_bytes(bpe):
+def test_bpe_shows_a_character_in_the_piece_that_it_begins_in(bpe):
     assert bpe.tokens([0, *bpe.encode("low €"), 2]) == [
         "<pad>",
         "▁low",
         "▁",
-        *["<E2>", "<82>", "<AC>"],
+        "€",
+        "‥",
+        "‥",
         "<eos>",
     ]
+
+
+def test_bpe_shows_bytes_of_no_character_as_numbers(bpe):
+    first, second, _ = bpe.encode("€")[-3:]
+    assert bpe.tokens([first, first, second]) == ["<E2>", "<E2>", "<82>"]
+
+
+@given(text=ANY)
+@example("도쿄에 형제가 ‥있다")
+def test_what_bpe_shows_is_the_text_piece_by_piece(bpe, text):
+    ids = bpe.encode(text)
+    alone = [bytes(bpe._bytes(number)) for number in ids]
+    shown = bpe.tokens(ids)
+    assert "".join(shown).replace("‥", "") == (" " * bool(text) + text).replace(" ", "▁").replace(
+        "‥", ""
+    )
+    for piece, data in zip(shown, alone, strict=True):
+        assert piece.startswith("‥") == (data[0] & 0xC0 == 0x80) or "‥" in text
 
 
 def test_bpe_merges_what_is_frequent(bpe):

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from regard.data.tokenizer_bpe import GOES_ON
+
 STARTS = ("▁", "Ġ", " ")
 """What a piece that begins a word begins with, in tokenizers that mark it."""
 
@@ -45,10 +47,13 @@ def word_labels(tokens: Sequence[str], groups: Sequence[int]) -> list[str]:
 
     >>> word_labels(["▁play", "ing", "▁it"], [0, 0, 1])
     ['playing', 'it']
+    >>> word_labels(["▁도쿄", "‥", "‥에"], [0, 0, 0])
+    ['도쿄에']
     """
     words = [""] * (max(groups, default=-1) + 1)
     for token, group in zip(tokens, groups, strict=True):
-        words[group] += token.removeprefix("##").removesuffix("@@").lstrip("".join(STARTS))
+        token = token.removeprefix("##").removeprefix(GOES_ON).removesuffix("@@")
+        words[group] += token.lstrip("".join(STARTS))
     return words
 
 

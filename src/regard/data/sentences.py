@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_bpe import GOES_ON
 from regard.data.tokenizer_pieces import Pieces
 
 END = re.compile(r"(?<=[.!?…。！？])[\"'”’)\]]*\s+|\n+")
@@ -76,7 +77,8 @@ def document_pieces(
             parts = tokenizer.cut(sentence)
         else:
             parts = [
-                part.replace("▁", " ") for part in tokenizer.tokens(tokenizer.encode(sentence))
+                part.removeprefix(GOES_ON).replace("▁", " ")
+                for part in tokenizer.tokens(tokenizer.encode(sentence))
             ]
         parts[:1] = [part.lstrip() for part in parts[:1]]
         pieces += [parts[start : start + max_words] for start in range(0, len(parts), max_words)]

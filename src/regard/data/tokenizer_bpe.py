@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 BYTES = 256
 
+GOES_ON = "‥"
+"""What a piece is shown with that begins inside of a character."""
+
 
 class BPE(Stored):
     """Pieces of words, found by merging frequent neighbours. Sennrich et al. 2016, algorithm 1.
@@ -89,23 +92,52 @@ class BPE(Stored):
         return text.removeprefix(" ")
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """One short string for each id: a space is ▁, a byte alone is a number, as in <EA>."""
+        """One short string for each id: a space is ▁, and a character is in the piece it begins in.
+
+        A piece that goes on with the bytes of a character begins with `GOES_ON`. A byte that is
+        part of no character is a number, as in <EA>.
+        """
+        checked = [self._checked(number) for number in map(int, ids)]
+        pieces = [b"" if n < len(SPECIAL) else self._bytes(n) for n in checked]
+        shown = _cut(pieces)
         return [
-            SPECIAL[number] if number < len(SPECIAL) else self._shown(self._checked(number))
-            for number in map(int, ids)
+            SPECIAL[number] if number < len(SPECIAL) else text
+            for number, text in zip(checked, shown, strict=True)
         ]
 
-    def _shown(self, number: int) -> str:
-        piece = bytes(_BYTE[char] for char in self.model.id_to_token(number - len(SPECIAL)) or "")
-        try:
-            return piece.decode("utf-8").replace(" ", "▁")
-        except UnicodeDecodeError:
-            return "".join(f"<{byte:02X}>" for byte in piece)
+    def _bytes(self, number: int) -> bytes:
+        return bytes(_BYTE[char] for char in self.model.id_to_token(number - len(SPECIAL)) or "")
 
     def _checked(self, number: int) -> int:
         if not 0 <= number < len(self):
             raise ValueError(f"there is no id {number}: this tokenizer has {len(self)}")
         return number
+
+
+def _cut(pieces: list[bytes]) -> list[str]:
+    """The characters that begin in each piece of a text.
+
+    >>> _cut(["도쿄".encode()[:4], "도쿄".encode()[4:5], "쿄에".encode()[2:], b"\\xed"])
+    ['도쿄', '‥', '‥에', '<ED>']
+    """
+    text = b"".join(pieces).decode("utf-8", "surrogateescape")
+    begins = [0]  # of the characters, in bytes
+    for char in text:
+        begins.append(begins[-1] + len(char.encode("utf-8", "surrogateescape")))
+    shown, at, start = [], 0, 0
+    for piece in pieces:
+        end = start + len(piece)
+        goes_on = begins[at] > start and bool(piece)
+        first = at
+        while begins[at] < end:
+            at += 1
+        shown.append(GOES_ON * goes_on + "".join(map(_visible, text[first:at])))
+        start = end
+    return shown
+
+
+def _visible(char: str) -> str:
+    return f"<{ord(char) - 0xDC00:02X}>" if "\udc80" <= char <= "\udcff" else char.replace(" ", "▁")
 
 
 def _letters() -> dict[str, int]:
