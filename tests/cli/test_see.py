@@ -86,3 +86,53 @@ def test_a_trace_that_is_not_there_is_said_to_be_missing(
 ) -> None:
     assert main(["see", str(tmp_path / "none.attn")]) == 1
     assert "there is no run and no trace" in capsys.readouterr().err
+
+
+SMALL = {
+    "graph": ["data.name=generated", "data.count=60"],
+    "memory": ["data.longest=3", "data.batches=2", "data.held_out=2", "model.slots=7"],
+    "image": ["data.count=20", "model.dim=8", "model.layers=1", "model.heads=2"],
+    "hard": ["data.count=30", "data.held_out=5"],
+    "classify": ["data.count=40"],
+    "language": ["data.count=60", "data.context=16", "model.dim=8", "model.hidden=8"],
+}
+SHOWN = {
+    "graph": ("document 7", "document 7: held to be topic"),
+    "memory": ("5", "copy, size 5: "),
+    "image": ("3", "3. "),
+    "hard": ("2", "] "),
+    "classify": ("나는 좋다", "나는 좋다"),
+    "language": ("27 May", "decoder.layers.0.attention"),
+}
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    """A run of each task that does not translate, hardly trained."""
+    folder = tmp_path_factory.mktemp(request.param)
+    settings = [*SMALL[request.param], "training.epochs=1", "training.threads=1"]
+    sets = [part for setting in settings for part in ("--set", setting)]
+    assert main(["train", "--task", request.param, *sets, "--out", str(folder / "run")]) == 0
+    return request.param, folder / "run"
+
+
+def test_a_run_of_another_task_is_seen_and_drawn(
+    other, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, run = other
+    what, said = SHOWN[task]
+    assert main(["see", str(run), what]) == 0
+    assert said in capsys.readouterr().out
+    if task not in ("classify", "language"):
+        assert main(["see", str(run)]) == 0
+    file = tmp_path / "new" / "a.png"
+    assert main(["see", str(run), what, "--png", str(file)]) == 0
+    assert file.stat().st_size > 2000
+    page = tmp_path / "new" / "a.html"
+    has_page = task in ("classify", "language")
+    assert main(["see", str(run), what, "--html", str(page)]) == (0 if has_page else 1)
+    assert page.exists() == has_page
+    assert main(["see", str(run), what, "--html", str(page), "--checkpoints"]) == 2
+    capsys.readouterr()
+    assert main(["see", str(run), ""]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1

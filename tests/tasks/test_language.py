@@ -32,6 +32,9 @@ def test_it_goes_on_as_the_text_does(run):
     assert len(text) == 67
     drawn = [writer.generate("\n", length=20, temperature=3.0, seed=seed) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
+    strange = writer.generate("한 שלום", length=5)  # the model knows no letter of it
+    assert strange.startswith("한 שלום")
+    assert len(strange) == 11
     greedy = writer.generate("the cat", length=9, top_k=1, temperature=2.0)
     assert greedy == writer.generate("the cat", length=9, temperature=0.0)
     with pytest.raises(ValueError, match="at least one character"):

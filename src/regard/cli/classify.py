@@ -35,6 +35,10 @@ def classify(
     if not all(text.strip() for text in documents):
         raise ValueError("a document needs at least one word")
     found = classifier.classify(documents)
+    if page is not None:
+        found[0].document.page(page)
+    if figure is not None:
+        found[0].document.figure(figure)
     if as_json:
         rows = [
             {
@@ -50,7 +54,3 @@ def classify(
     else:
         for one in found:
             print(one.document.show() if show else one.document.title)
-    if page is not None:
-        found[0].document.page(page)
-    if figure is not None:
-        found[0].document.figure(figure)

@@ -36,6 +36,6 @@ def pair(
         if left is None or right is None or example is not None:
             raise typer.BadParameter("this run judges two texts: give both")
         (found,) = judge.judge([(left, right)])
-    print(found.seen.show())
     if figure is not None:
         found.seen.figure(figure)
+    print(found.seen.show())

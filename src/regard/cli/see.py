@@ -15,7 +15,11 @@ def see(
         Path, typer.Argument(metavar="RUN|FILE.attn", help="A run directory, or a stored trace.")
     ],
     text: Annotated[
-        str | None, typer.Argument(help="What the model of a run reads.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="What the model of a run reads; of a graph a node, of images how many.",
+            show_default=False,
+        ),
     ] = None,
     png: Annotated[
         Path | None, typer.Option(help="Write a figure.", dir_okay=False, show_default=False)
@@ -35,7 +39,11 @@ def see(
         bool, typer.Option("--checkpoints", help="Let the page go through the run's checkpoints.")
     ] = False,
 ) -> None:
-    """Show what a model attends to while it reads TEXT and writes its answer."""
+    """Show what a model attends to while it reads TEXT and writes its answer.
+
+    Runs of language and classify read TEXT as well; of graph it is a node, of memory the size of a
+    sequence, of image and hard how many held-out examples are shown.
+    """
     for file, suffix in ((png, ".png"), (svg, ".svg"), (html, ".html")):
         if file is not None and file.suffix.lower() != suffix:
             raise typer.BadParameter(f"--{suffix[1:]} writes a {suffix} file, got {file.name}")
@@ -45,10 +53,15 @@ def see(
         trace = _stored(source, text)
     elif not source.exists():
         raise FileNotFoundError(f"there is no run and no trace {source}")
-    elif text is None:
-        raise typer.BadParameter(f'say what to read: regard see {source} "some text"')
     else:
-        trace = _traced(_loaded(source), text, beam)
+        model = _loaded(source)
+        if checkpoints and not hasattr(model, "translate"):
+            raise typer.BadParameter("--checkpoints is for models that translate")
+        if not _reads_text(model):
+            return _show(model, source, text, png, svg, html)
+        if text is None:
+            raise typer.BadParameter(f'say what to read: regard see {source} "some text"')
+        trace = _traced(model, text, beam)
     if not (png or svg or html):
         _print(trace)
     for file in (png, svg):
@@ -74,20 +87,44 @@ def _loaded(run: Path) -> Any:
     from regard.tasks import Translator, load
 
     model = load(run)
-    if not isinstance(model, Translator):
-        raise ValueError(
-            f"{run} is a {type(model).__name__}: regard see shows models that translate; others "
-            "are seen with regard.capture(model) in Python"
-        )
-    if model.source is None:
+    if isinstance(model, Translator) and model.source is None:
         raise ValueError(f"{run} reads float frames, not text: use it from Python")
     return model
 
 
-def _traced(model: Any, text: str, beam: int) -> "Trace":
-    from regard.tasks.translation_trace import trace_translation
+def _reads_text(model: Any) -> bool:
+    """Whether its answer is a trace: of a translation, or of a text that is read."""
+    from regard.tasks import Translator, Writer
 
+    return isinstance(model, Translator | Writer)
+
+
+def _traced(model: Any, text: str, beam: int) -> "Trace":
+    from regard.tasks import Writer
+    from regard.tasks.translation_trace import trace_translation
+    from regard.trace import Trace
+
+    if isinstance(model, Writer):
+        tokens, maps = model.attention(text)
+        return Trace.of_maps(maps, queries=tokens, text=text)
     return trace_translation(model, text, beam=beam)
+
+
+def _show(
+    model: Any, run: Path, what: str | None, png: Path | None, svg: Path | None, html: Path | None
+) -> None:
+    """What a model of another task attends to."""
+    from regard.cli.sight import sight
+
+    found = sight(model, run, what)
+    if html is not None and found.page is None:
+        raise ValueError(f"there is no page of a run such as {run}; --png and --svg draw it")
+    for file, write in ((png, found.figure), (svg, found.figure), (html, found.page)):
+        if file is not None and write is not None:
+            write(file)
+            print(file)
+    if not (png or svg or html):
+        print(found.text)
 
 
 def _through(run: Path, text: str | None, beam: int) -> "dict[str, Trace]":
@@ -107,12 +144,20 @@ def _print(trace: "Trace") -> None:
 
 
 def _figure(trace: "Trace", file: Path) -> Path:
-    """Where a text is aligned with another, that map is the picture; else all of them are."""
+    """Where a text is aligned with another, that map is the picture; else all of them are.
+
+    Of a text that only looks at itself every head is drawn, with the tokens beside it.
+    """
     import torch
 
     from regard.visual.figure import draw, heatmap
 
     crossing = [c for c in trace.calls if {c.queries, c.keys} == {"source", "target"}]
+    if not crossing and set(trace.tokens) == {"source"}:
+        from regard.visual.figure.heads import draw_heads
+
+        maps = {call.name: call.map.dense() for call in trace.calls}
+        return draw_heads(trace.tokens["source"], maps, file)
     if not crossing:
         return draw(trace, file)
     mean = torch.stack([call.map.dense().mean(0) for call in crossing]).mean(0)  # (M, N)

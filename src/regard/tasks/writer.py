@@ -100,7 +100,9 @@ class Writer:
             else:
                 features, state = self.model.step(torch.tensor([ids[-1]]), state)
             ids.append(_drawn(self.model.output(features)[0], temperature, top_k, draw))
-        return self.tokenizer.decode(ids)
+        # the prompt as it was given, also where the model does not know a letter of it
+        read = self.tokenizer.decode(ids[:-length])
+        return prompt + self.tokenizer.decode(ids).removeprefix(read)
 
     @torch.no_grad()
     def attention(self, text: str) -> tuple[list[str], dict[str, Tensor]]:

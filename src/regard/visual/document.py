@@ -100,7 +100,9 @@ class ShadedDocument:
                 f'title="weight of the sentence">{own:.2f}</b><p>{spans}</p></li>'
             )
         title = escape(self.title or "document")
-        Path(path).write_text(
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
             PAGE.replace("{title}", title).replace("{rows}", "\n".join(rows)), encoding="utf-8"
         )
 

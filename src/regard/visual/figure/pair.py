@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PAINT = {"red": "#c44234", "blue": "#2f6fbe", "green": "#3c9a5f", "yellow": "#e3b22b"}
 GLIMPSES = ("#2f6fbe", "#e08a3c", "#3c9a5f", "#8a5fb0")
-LINE = 0.26  # inches
+LINE, SIDE = 0.26, 3.4  # inches of a token, and of a side
 
 
 def draw_pair(pair: "SeenPair", path: str | Path) -> Path:
@@ -29,8 +29,10 @@ def draw_pair(pair: "SeenPair", path: str | Path) -> Path:
     rows = max(len(pair.left), 0 if scene else len(pair.right), 8)
     pictures = len(pair.right_weights) if scene else 1  # each glimpse of a scene has its own
     share = 1.0 if pictures == 1 else 0.7
-    ratios = [1.0] + [share] * pictures + ([] if pair.affinity is None else [1.3])
-    drawn = figure(3.4 * sum(ratios), rows * LINE + 1.0)
+    # cells of the affinity are squares as high as a bar: no wider than they need, and labels
+    square = (LINE * len(pair.right) + 1.2) / SIDE
+    ratios = [1.0] + [share] * pictures + ([] if pair.affinity is None else [square])
+    drawn = figure(SIDE * sum(ratios), rows * LINE + 1.0)
     axes = drawn.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
     _bars(axes[0], pair.left, pair.left_weights.tolist(), "left")
     if scene:
