@@ -78,6 +78,19 @@ def test_files_are_written_and_linked(shown: list[Exhibit], tmp_path: Path) -> N
     assert len(list((file.parent / "maps").iterdir())) == len(shown)
 
 
+@pytest.mark.parametrize("name", ["README.md", "index.html"])
+def test_a_file_that_is_no_gallerys_is_not_overwritten(
+    name: str, shown: list[Exhibit], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`regard gallery --out .` where somebody's own project is."""
+    (tmp_path / name).write_text("my own")
+    assert main(["gallery", "--out", str(tmp_path)]) == 1
+    assert f"{name} is there already and is no gallery's" in capsys.readouterr().err
+    assert (tmp_path / name).read_text() == "my own"
+    (tmp_path / name).unlink()
+    assert write(tmp_path, shown[:1]) == write(tmp_path, shown[:2])  # its own it may
+
+
 def test_a_folder_that_cannot_be_made_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

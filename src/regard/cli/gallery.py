@@ -16,8 +16,9 @@ def gallery(
 
     The page is one file, needs no network and opens from disk.
     """
-    from regard.visual.gallery import exhibits, write
+    from regard.visual.gallery import check_folder, exhibits, write
 
+    check_folder(out)
     shown = []
     for exhibit in exhibits():
         print(f"{exhibit.room}: {exhibit.name}", file=sys.stderr, flush=True)

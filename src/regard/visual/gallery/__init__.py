@@ -5,10 +5,10 @@ from pathlib import Path
 
 from regard.visual.gallery import functions, modules
 from regard.visual.gallery.exhibit import Exhibit
-from regard.visual.gallery.listing import listing
-from regard.visual.gallery.page import page, picture
+from regard.visual.gallery.listing import HEADING, listing
+from regard.visual.gallery.page import TITLE, page, picture
 
-__all__ = ["Exhibit", "exhibits", "page", "write"]
+__all__ = ["Exhibit", "check_folder", "exhibits", "page", "write"]
 
 
 def exhibits() -> Iterator[Exhibit]:
@@ -17,11 +17,26 @@ def exhibits() -> Iterator[Exhibit]:
     yield from modules.exhibits()
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a folder whose page or README would be lost: one that no gallery has written.
+
+    Raises:
+        FileExistsError: with the file that is in the way
+    """
+    for name, mark in (("README.md", HEADING), ("index.html", TITLE)):
+        file = folder / name
+        if file.exists() and mark not in file.read_text(encoding="utf-8", errors="replace"):
+            raise FileExistsError(
+                f"{file} is there already and is no gallery's; choose another folder by --out"
+            )
+
+
 def write(folder: Path, shown: list[Exhibit]) -> Path:
     """Write the gallery to a folder, which is made if it is not there; returns the page's path.
 
     `index.html` is the page; `README.md` shows the same maps, as files in `maps`, without costs.
     """
+    check_folder(folder)
     maps = folder / "maps"
     maps.mkdir(parents=True, exist_ok=True)
     for exhibit in shown:

@@ -5,11 +5,13 @@ from itertools import groupby
 
 from regard.visual.gallery.exhibit import Exhibit
 
+HEADING = "# Attention: a gallery"
+
 
 def listing(exhibits: Sequence[Exhibit]) -> str:
     """Every exhibit with its formula, paper, code and map; without costs, which are a machine's."""
     lines = [
-        "# Attention: a gallery",
+        HEADING,
         "",
         "Every mechanism on the same small input, drawn by `regard gallery --out docs/gallery`.",
         "Each row of a map is one query, each column one key; bright is a large weight. The page",

@@ -139,9 +139,8 @@ def _hard() -> Seen:
 def _head(**more: Any) -> Seen:
     target, source = _sentences()
     layer = layers.MultiHeadAttention(D, 4, **more)
-    for projection, other in ((layer.query_projection, layer.key_projection),):
-        rows = other.weight.shape[0]
-        projection.weight[:rows] = other.weight  # compares like with like, as training would
+    key = layer.key_projection.weight
+    layer.query_projection.weight[: len(key)] = key  # compares like with like, as training would
     return _aligned(layer(2.5 * target, source, return_map=True).map)
 
 

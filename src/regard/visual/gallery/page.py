@@ -7,6 +7,7 @@ from itertools import groupby
 from regard.visual.gallery.exhibit import Exhibit
 from regard.visual.gallery.svg import heatmap
 
+TITLE = "<title>Attention: a gallery</title>"
 STYLE = """
 :root { color-scheme: light dark;
   --ink: #1b1f24; --soft: #57606a; --line: #d8dee4; --paper: #fff; }
@@ -43,7 +44,7 @@ def page(exhibits: Sequence[Exhibit]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Attention: a gallery</title><style>{STYLE}</style></head><body>"
+        f"{TITLE}<style>{STYLE}</style></head><body>"
         "<header><h1>Attention: a gallery</h1>"
         "<p>Every mechanism on the same small input. Each row of a map is one query, each column "
         "one key; bright is a large weight. Costs were measured when this page was made.</p>"
