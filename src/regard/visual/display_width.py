@@ -146,7 +146,4 @@ def _visible(char: str) -> str:
         return "␡"
     if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp"):
         return "\ufffd"
-    is_direction = (
-        char in "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-    )
-    return "" if is_direction else char
+    return "" if char in DIRECTION_MARKS else char

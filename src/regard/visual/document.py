@@ -4,11 +4,12 @@ import shutil
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from string import Template
 
 from regard.visual.color import Palette, painted, terminal_palette
 from regard.visual.display_width import display_width, printable
+from regard.visual.terminal import SHADES
 
-SHADES = " .:-=+*#%@"
 WORD, SENTENCE = (47, 111, 190), (196, 66, 52)  # the blue of words, the red of sentences
 
 
@@ -102,9 +103,8 @@ class ShadedDocument:
         title = escape(self.title or "document")
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            PAGE.replace("{title}", title).replace("{rows}", "\n".join(rows)), encoding="utf-8"
-        )
+        page = PAGE.substitute(title=title, rows="\n".join(rows))
+        path.write_text(page, encoding="utf-8")
 
     def figure(self, path: str | Path, *, width: float = 8.0) -> None:
         """Write a PNG or SVG figure, `width` inches wide."""
@@ -145,8 +145,8 @@ def _rgb(color: tuple[int, int, int]) -> str:
     return ",".join(map(str, color))
 
 
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+PAGE = Template("""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>$title</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
 body { font: 17px/1.7 system-ui, "Noto Sans", "Noto Sans CJK KR", sans-serif; color: #1f2430;
@@ -157,9 +157,9 @@ li b { font: 13px/1.9 ui-monospace, monospace; padding: 0 .45rem; border-radius:
 li p { margin: .15rem 0 }
 span { border-radius: 3px; padding: .1em .05em }
 span:focus { outline: 2px solid #1f2430 }
-</style></head><body><h1>{title}</h1>
+</style></head><body><h1>$title</h1>
 <p>Red: how much a sentence counts in the document. Blue: how much a word counts in it.</p>
 <ol>
-{rows}
+$rows
 </ol></body></html>
-"""
+""")

@@ -26,7 +26,7 @@ def draw_document(document: "ShadedDocument", path: str | Path, *, width: float 
 
     Returns: the path
     """
-    words = [word.strip() for part in document.sentences for word in part]
+    words = [word.strip() for part in document.sentences for word in part if word.strip()]
     written = lettering([*words, document.title])
     labels = iter(written.labels)
     style: dict[str, Any] = {
@@ -55,8 +55,10 @@ def draw_document(document: "ShadedDocument", path: str | Path, *, width: float 
         starts.append((line, own))
         x = LEFT
         for word, shade in zip(part, shades, strict=True):
-            text = next(labels) if word.strip() else ""
             x += blank if word[:1].isspace() and x > LEFT else 0.0
+            if not word.strip():
+                continue
+            text = next(labels)
             if x > LEFT and x + inches(text) > width:
                 x, line = LEFT, line + 1
             placed.append((x, line, text, shade))
