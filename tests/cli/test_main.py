@@ -120,6 +120,17 @@ def test_a_reader_that_leaves_early_gets_no_traceback(unbuffered):
     assert errors == ""
 
 
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [("no-such-command 2>&-", 2), ("--version >&-", 0), ("--version <&- >/dev/null", 0)],
+)
+def test_a_closed_stream_swallows_what_would_go_there(command, status):
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    shell = ["sh", "-c", f'"{sys.executable}" -m regard.cli {command}']
+    done = subprocess.run(shell, env=environment, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (status, b"", b"")
+
+
 def test_every_command_says_what_it_does():
     commands = typer.main.get_command(app).commands
     assert all(command.help for command in commands.values())

@@ -59,6 +59,10 @@ def test_no_input_gives_no_output(translate):
     assert translate(b"")[:2] == (0, "")
 
 
+def test_a_blank_line_becomes_an_empty_one(translate):
+    assert translate(b" \n\t\r\n\xe3\x80\x80\n")[:2] == (0, "\n\n\n")
+
+
 def test_windows_lines_and_a_byte_order_mark_are_read_like_others(translate):
     plain = translate(b"abc\nde\n")[1]
     assert translate("\ufeffabc\r\nde\r\n".encode())[1] == plain
@@ -157,6 +161,7 @@ def test_what_is_not_utf8_is_refused_with_its_number(run):
     [
         (["--beam", "0"], 2, "--beam"),
         (["--n-best", "7", "--beam", "2"], 2, "needs a --beam of 7"),
+        (["--top-k", "3"], 2, "need --sample"),
         (["--sample", "--temperature", "0"], 1, "temperature should be above 0"),
         (["--trace", "no/such/place.attn"], 1, "there is no folder"),
     ],

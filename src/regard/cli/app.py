@@ -75,6 +75,7 @@ def run(arguments: Sequence[str]) -> int:
 
     `--debug` counts wherever it stands before a `--`, since one adds it after something failed.
     """
+    _open_streams()
     before = [*arguments, "--"].index("--")
     debug = "--debug" in arguments[:before]
     plain = [*(a for a in arguments[:before] if a != "--debug"), *arguments[before:]]
@@ -91,6 +92,13 @@ def run(arguments: Sequence[str]) -> int:
         elif sentence := _sentence(error):
             print(sentence, file=sys.stderr)
         return getattr(error, "exit_code", 1)
+
+
+def _open_streams() -> None:
+    """Put nothing in the place of closed streams: Python would print errors among the data."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _sentence(error: Exception) -> str:

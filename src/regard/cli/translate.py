@@ -53,18 +53,20 @@ def translate(
         typer.Option(min=1, help="Lines that are read before writing; 1024, at a terminal 1."),
     ] = None,
 ) -> None:
-    """Translate each line of standard input, in order; an empty line becomes an empty line."""
+    """Translate each line of standard input, in order; a blank line becomes an empty one."""
     from regard.tasks import Translator, load
 
+    if n_best > (beam if not sample else n_best):
+        raise typer.BadParameter(f"--n-best {n_best} needs a --beam of {n_best} or more")
+    if not sample and (temperature, top_k, top_p, seed) != (1.0, None, None, 0):
+        raise typer.BadParameter("--temperature, --top-k, --top-p and --seed need --sample")
+    if trace is not None and not trace.absolute().parent.is_dir():
+        raise ValueError(f"there is no folder {trace.absolute().parent} to write {trace.name} to")
     translator = load(run)
     if not isinstance(translator, Translator):
         raise ValueError(f"{run} is no run of the task translate")
     if translator.source is None:
         raise ValueError(f"{run} reads float frames, not lines of text: use it from Python")
-    if n_best > (beam if not sample else n_best):
-        raise typer.BadParameter(f"--n-best {n_best} needs a --beam of {n_best} or more")
-    if trace is not None and not trace.absolute().parent.is_dir():
-        raise ValueError(f"there is no folder {trace.absolute().parent} to write {trace.name} to")
     options: dict[str, Any] = {"n_best": n_best, "copy_unknown": copy_unknown, "penalty": penalty}
     options["beam"] = 1 if sample else beam
     if sample:

@@ -112,7 +112,7 @@ class Translator:
         copy_unknown: bool = False,
         first: int = 0,
     ) -> list[Translation] | list[list[Translation]]:
-        """Translate texts, or float frames (length, width); an empty one becomes an empty one.
+        """Translate texts, or float frames (length, width); an empty or blank one becomes empty.
 
         Args:
             texts: a list of them
@@ -162,7 +162,7 @@ class Translator:
             return frames
         if not isinstance(text, str):
             raise TypeError(f"this model reads texts, got {type(text).__name__}")
-        return self.source.encode(text)
+        return [] if text.isspace() else self.source.encode(text)
 
     def _translation(
         self, given: Any, source: Any, best: Hypothesis, copy_unknown: bool, return_map: bool
