@@ -58,6 +58,8 @@ def test_both_maps_are_shown(run, tmp_path, capsys):
     assert "right" in shown
     assert figure.stat().st_size > 1000
     assert main(["pair", str(run), "so bee"]) == 2
+    assert main(["pair", str(run), "so bee", " "]) == 1
+    assert "both texts need at least one word" in capsys.readouterr().err
     with pytest.raises(TypeError, match="should be a text, got Scene"):
         judge.judge([("oh cat", generate_questions(2)[0].scene)])
 

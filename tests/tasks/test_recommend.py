@@ -1,6 +1,7 @@
 """The task of ratings: better than popularity, reasons that add up, newcomers, opposites."""
 
 import json
+import shutil
 from collections import Counter
 
 import pytest
@@ -122,6 +123,15 @@ def test_learned_projections_let_similarity_lower_a_weight_and_identity_cannot(t
         assert (weights.argmax() == odd) == (projections == "learned")
     assert hits["learned"] > 0.8
     assert hits["identity"] < 0.5
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut short"])
+def test_damaged_tables_of_a_run_are_one_sentence(run, tmp_path, content):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "ratings.npz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"ratings\.npz is damaged: it is no npz file"):
+        load(copy)
 
 
 def test_ranks_count_all_items_but_those_the_user_has():

@@ -43,7 +43,8 @@ def evaluate(
         if data:
             raise ValueError("--data is for runs of the task translate")
         figures = _figures(run)
-        rows = [f"{name:<12}{value:>10.4f}" for name, value in figures.items()]
+        width = max(map(len, figures))
+        rows = [f"{name:<{width}}{value:>10.4f}" for name, value in figures.items()]
         print(json.dumps({"figures": figures}, indent=2) if as_json else "\n".join(rows))
         return
     from regard.tasks.judged import judge

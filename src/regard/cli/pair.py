@@ -35,6 +35,8 @@ def pair(
     else:
         if left is None or right is None or example is not None:
             raise typer.BadParameter("this run judges two texts: give both")
+        if not left.strip() or not right.strip():
+            raise ValueError("both texts need at least one word")
         (found,) = judge.judge([(left, right)])
     if figure is not None:
         found.seen.figure(figure)

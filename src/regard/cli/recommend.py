@@ -53,10 +53,13 @@ def recommend(
     if as_json:
         print(json.dumps([_record(one) for one in found], ensure_ascii=False, indent=2))
         return
+    from regard.visual.display_width import printable
+
     everything = len(advisor.ratings.items)
     taste = "the user's own taste" if user is not None else "an unknown user's taste"
     for rank, one in enumerate(found, start=1):
-        print(f"{rank:>3}. {one.title}  (item {one.item}, score {one.score:.2f})")
+        item = printable(one.item)
+        print(f"{rank:>3}. {printable(one.title)}  (item {item}, score {one.score:.2f})")
         if len(one.past) == everything:  # somebody without a past looks at the catalogue
             print(f"       {_sum(one.past):+6.2f}  the catalogue of {everything:,} items")
         else:
@@ -67,9 +70,11 @@ def recommend(
 
 def _list(reasons: list["Reason"], other: str, others: str | None = None) -> None:
     """Print the first reasons, and the sum of the rest, so that everything adds up."""
+    from regard.visual.display_width import printable
+
     for reason in reasons[:SHOWN]:
         weight = "" if reason.weight is None else f", weight {reason.weight:.2f}"
-        print(f"       {reason.gives:+6.2f}  {reason.what}{weight}")
+        print(f"       {reason.gives:+6.2f}  {printable(reason.what)}{weight}")
     if rest := reasons[SHOWN:]:
         name = other if len(rest) == 1 else others or f"{other}s"
         print(f"       {_sum(rest):+6.2f}  {len(rest)} {name}")

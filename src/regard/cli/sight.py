@@ -46,13 +46,17 @@ def sight(model: Any, run: Path, what: str | None) -> Sight:
 
 
 def _node(model: "NodeClassifier", name: str | None) -> Sight:
+    from regard.visual.display_width import printable
+
     graph = model.graph
     name = graph.names[int(graph.test[0])] if name is None else name
     last = len(model.maps) - 1
     (found,) = model.classify([name])
     read = model.neighbours(name, last)
-    rows = [f"{found.name}: held to be {found.label} ({found.probability:.0%}), by"]
-    rows += [f"{weight:8.2f}  {'itself' if other == name else other}" for other, weight in read]
+    label = printable(found.label)
+    rows = [f"{printable(found.name)}: held to be {label} ({found.probability:.0%}), by"]
+    for other, weight in read:
+        rows.append(f"{weight:8.2f}  {'itself' if other == name else printable(other)}")
     return Sight("\n".join(rows), lambda path: model.figure(path, name, last))
 
 

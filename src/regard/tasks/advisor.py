@@ -193,6 +193,8 @@ def write_ratings(ratings: Ratings, run: Path) -> None:
 def read_tables(run: Path) -> Ratings:
     """Ratings and profiles from a run directory."""
     path = readable(run / TABLES)
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is damaged: it is no npz file")
     try:
         with np.load(path, allow_pickle=False) as stored:
             names = json.loads(stored["names"].tobytes())
@@ -205,5 +207,5 @@ def read_tables(run: Path) -> Ratings:
                 Profiles(stored["item_rows"], names["item_columns"]),
                 names["titles"],
             )
-    except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
+    except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged: {error}") from error

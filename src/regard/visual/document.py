@@ -98,7 +98,7 @@ class ShadedDocument:
             )
             rows.append(
                 f'<li><b style="background:rgba({_rgb(SENTENCE)},{0.85 * own / most:.2f})" '
-                f'title="weight of the sentence">{own:.2f}</b><p>{spans}</p></li>'
+                f'title="weight of the sentence">{own:.2f}</b><p dir="auto">{spans}</p></li>'
             )
         title = escape(self.title or "document")
         path = Path(path)

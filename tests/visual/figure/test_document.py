@@ -18,6 +18,17 @@ def test_a_document_of_short_lines_is_a_narrow_figure(tmp_path: Path) -> None:
     assert 6.5 < widths[1] < 7.5
 
 
+def test_words_of_a_sentence_from_right_to_left_begin_at_the_right(tmp_path: Path) -> None:
+    """The first word has all the weight: it is the darkest, at the side where one begins."""
+    side = []
+    for words in (["one", " two", " three"], ["אחת", " שתיים", " שלוש"]):
+        ShadedDocument([words], [[1.0, 0.0, 0.0]], [1.0]).figure(tmp_path / "d.png")
+        pixels = imread(tmp_path / "d.png")[:, :, :3]
+        blue = (pixels[..., 2] - pixels[..., 0] > 0.3).any(0).nonzero()[0]
+        side.append(blue.mean() / pixels.shape[1])
+    assert side[0] < 0.6 < side[1]
+
+
 def test_titles_that_differ_at_their_end_are_told_apart(tmp_path: Path) -> None:
     files = []
     for part in (1, 2):

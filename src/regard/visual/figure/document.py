@@ -1,5 +1,6 @@
 """A document with its sentences and words shaded, as a figure."""
 
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 
 SIZE, LINE, LEFT = 10, 0.26, 0.6  # points of a letter; inches of a line and of the left column
 BLUES, REDS = "#2f6fbe", "#c44234"
+
+
+def _is_leftwards(text: str) -> bool:
+    """Whether a text is written from right to left, by its first strong letter (Annex 9, P2)."""
+    strong = (unicodedata.bidirectional(char) for char in text)
+    return next((kind for kind in strong if kind in ("L", "R", "AL")), "L") != "L"
 
 
 def draw_document(document: "ShadedDocument", path: str | Path, *, width: float = 8.0) -> Path:
@@ -46,13 +53,15 @@ def draw_document(document: "ShadedDocument", path: str | Path, *, width: float 
         return widths[text]
 
     blank = inches("a a") - inches("aa")
-    placed: list[tuple[float, int, str, float]] = []  # inches from the left, line, word, shade
+    # inches from where a line begins, line, word, shade, and whether its sentence goes leftwards
+    placed: list[tuple[float, int, str, float, bool]] = []
     starts: list[tuple[int, float]] = []  # the first line of each sentence, and its weight
     line = 1 if document.title else 0
     for part, shades, own in zip(
         document.sentences, document.shades(), document.sentence_weights, strict=True
     ):
         starts.append((line, own))
+        leftwards = _is_leftwards("".join(part))
         x = LEFT
         for word, shade in zip(part, shades, strict=True):
             x += blank if word[:1].isspace() and x > LEFT else 0.0
@@ -61,11 +70,11 @@ def draw_document(document: "ShadedDocument", path: str | Path, *, width: float 
             text = next(labels)
             if x > LEFT and x + inches(text) > width:
                 x, line = LEFT, line + 1
-            placed.append((x, line, text, shade))
+            placed.append((x, line, text, shade, leftwards))
             x += inches(text)
         line += 1
 
-    reached = [x + inches(text) for x, _, text, _ in placed]
+    reached = [x + inches(text) for x, _, text, _, _ in placed]
     width = min(width, max(*reached, LEFT + inches(document.title)) + 0.1)
     height = line * LINE + 0.1
     drawn.set_size_inches(width, height)
@@ -84,8 +93,9 @@ def draw_document(document: "ShadedDocument", path: str | Path, *, width: float 
     most = max(document.sentence_weights, default=0.0) or 1.0
     for line, own in starts:
         shaded(0.05, line, f" {own:.2f}", 0.42, REDS, own / most)
-    for x, line, text, shade in placed:
-        shaded(x, line, text, inches(text), BLUES, shade)
+    for x, line, text, shade, leftwards in placed:
+        wide = inches(text)
+        shaded(LEFT + width - 0.1 - x - wide if leftwards else x, line, text, wide, BLUES, shade)
     if document.title:
         axes.text(0.05, 0.17, written.labels[-1], fontweight="bold", **style)
     return save(drawn, path)
