@@ -151,7 +151,7 @@ def test_an_existing_run_is_refused(here, capsys):
         (["small.toml", "--set", "training.stps=3"], 2, "did you mean 'steps'"),
         (["small.toml", "--set", "training.lr=fast"], 2, "training.lr should be a valid number"),
         (["small.toml", "--set", "training.lr"], 2, "expected table.key=value"),
-        (["small.toml", "--set", "data.nmae=x"], 1, "did you mean 'name'"),
+        (["small.toml", "--set", "data.nmae=x"], 2, "did you mean 'name'"),
         (["small.toml", "--set", "task=translat"], 2, "did you mean 'translate'"),
         (["--resume", "--out", "none"], 1, "none is no run of regard train"),
         (["small.toml", "--out", "/proc/run"], 1, "/proc/run"),

@@ -49,6 +49,8 @@ def test_reasons_are_parts_of_the_score(run):
     weights = advisor.importance("42")
     assert weights.shape == (150,)
     assert float(weights.sum()) == pytest.approx(1)
+    with pytest.raises(ValueError, match="unknown user 'nobody'"):
+        advisor.importance("nobody")
 
 
 def test_somebody_new_is_answered_by_the_profile(run):

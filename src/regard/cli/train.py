@@ -99,10 +99,14 @@ def _note_changes(config: Path | None, training: dict[str, Any], run: Path) -> N
 def _task(config: "Config") -> "Task":
     from regard.core.names import nearest
     from regard.tasks import TASKS
+    from regard.training.settings import SettingsError
 
     if config.task not in TASKS:
         raise typer.BadParameter(f"unknown task = {config.task!r}{nearest(config.task, TASKS)}")
-    return TASKS[config.task].from_config(config)
+    try:
+        return TASKS[config.task].from_config(config)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def progress() -> "Progress":

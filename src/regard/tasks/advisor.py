@@ -97,12 +97,7 @@ class Advisor:
 
     def recommend(self, user: str, count: int = 10) -> list[Recommendation]:
         """The best items for a user that the model knows, among those it does not have."""
-        if user not in self.ratings.users:
-            raise ValueError(
-                f"unknown user {user!r}{nearest(user, self.ratings.users[:20])} ...; for somebody "
-                "new give a profile"
-            )
-        place = self.ratings.users.index(user)
+        place = self._place(user)
         profile = torch.from_numpy(self.ratings.user_profiles.rows[place])
         history = self.ratings.histories[place]
         own = place + 1 if len(history) else 0  # nobody has trained the embedding of one without
@@ -128,11 +123,18 @@ class Advisor:
     @torch.no_grad()
     def importance(self, user: str) -> Tensor:
         """The weight of every item, (items,), if the user's profile asked the whole catalogue."""
-        place = self.ratings.users.index(user)
-        profile = torch.from_numpy(self.ratings.user_profiles.rows[place])[None]
+        profile = torch.from_numpy(self.ratings.user_profiles.rows[self._place(user)])[None]
         none = torch.zeros(1, 1, dtype=torch.long)
         found = self.model(torch.tensor([0]), profile, none, torch.tensor([0]))
         return found.weights[0].mean(0)
+
+    def _place(self, user: str) -> int:
+        if user not in self.ratings.users:
+            raise ValueError(
+                f"unknown user {user!r}{nearest(user, self.ratings.users[:20])} ...; for somebody "
+                "new give a profile"
+            )
+        return self.ratings.users.index(user)
 
     @torch.no_grad()
     def _answer(

@@ -14,6 +14,10 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+class SettingsError(ValueError):
+    """A table that is not as it should be: whoever wrote it can mend it."""
+
+
 SettingsType = TypeVar("SettingsType", bound=Settings)
 
 
@@ -26,21 +30,21 @@ def read_settings(
     ...     hidden: int = 7
     >>> read_settings(Sizes, {"hidden": 11}, "model")
     Sizes(hidden=11)
-    >>> read_settings(Sizes, {"hiden": 11}, "model")
+    >>> read_settings(Sizes, {"depth": 11}, "model")
     Traceback (most recent call last):
-    ValueError: unknown key model.hiden; did you mean 'hidden'? Known: hidden
+    regard.training.settings.SettingsError: unknown key model.depth; known: hidden
 
     Args:
         kind: what the table may hold
         table: its name, for errors
 
     Raises:
-        ValueError: for the first thing that is wrong, by its full name
+        SettingsError: for the first thing that is wrong, by its full name
     """
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise ValueError(_sentence(kind, error, table)) from None
+        raise SettingsError(_sentence(kind, error, table)) from None
 
 
 def _sentence(kind: type[Settings], error: ValidationError, table: str) -> str:
