@@ -88,6 +88,8 @@ def test_sentences_end_where_a_reader_would_end_them():
     assert sentences("Good. 3.5 stars!  Go") == ["Good.", "3.5 stars!", "Go"]
     assert sentences("one . two\nthree . ") == ["one . two", "three ."]
     assert sentences("  ") == []
+    quoted = 'He said "Go!" (or so?) Then left... 네'
+    assert sentences(quoted) == ['He said "Go!"', "(or so?)", "Then left...", "네"]
     tokenizer = train_tokenizer("words", ["a"])
     assert encode_document("", tokenizer).sentences() == [[tokenizer.unk]]
 

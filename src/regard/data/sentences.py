@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_bpe import GOES_ON
 from regard.data.tokenizer_pieces import Pieces
 
-END = re.compile(r"(?<=[.!?…。！？])[\"'”’)\]]*\s+|\n+")
+END = re.compile(r"[.!?…。！？][\"'”’)\]]*(?=\s)")  # a quote or bracket closes its own sentence
 
 
 def sentences(text: str) -> list[str]:
@@ -25,7 +26,11 @@ def sentences(text: str) -> list[str]:
     >>> sentences("dr . no is a film .\\nit is old .")
     ['dr . no is a film .', 'it is old .']
     """
-    parts = text.split("\n") if "\n" in text.strip() else END.split(text)
+    if "\n" in text.strip():
+        parts = text.split("\n")
+    else:
+        ends = [0, *(match.end() for match in END.finditer(text)), len(text)]
+        parts = [text[start:end] for start, end in pairwise(ends)]
     return [part.strip() for part in parts if part.strip()]
 
 
