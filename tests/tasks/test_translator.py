@@ -98,6 +98,9 @@ def test_wrong_calls_are_one_sentence(run):
         translator.translate([3])
     with pytest.raises(ValueError, match="n_best should be from 1 to beam=1, got 2"):
         translator.translate(["abc"], n_best=2)
+    for prefix in ("a", ["a", "b"]):
+        with pytest.raises(ValueError, match="prefix should be a list of 1, one a text"):
+            translator.translate(["abc"], prefix=prefix)
 
 
 def test_what_is_no_run_is_one_sentence(run, tmp_path):

@@ -137,6 +137,8 @@ class Translator:
             raise ValueError(f"n_best should be from 1 to beam={beam}, got {n_best}")
         if sampling is not None and (beam > 1 or n_best < 1):
             raise ValueError(f"draws need beam=1 and n_best of 1 or more, got {beam} and {n_best}")
+        if prefix is not None and (isinstance(prefix, str) or len(prefix) != len(texts)):
+            raise ValueError(f"prefix should be a list of {len(texts)}, one a text, got {prefix!r}")
         sources = [self._encode(text) for text in texts]
         options: dict[str, Any] = {"return_map": return_map or copy_unknown, "limits": limits}
         if prefix is not None:
