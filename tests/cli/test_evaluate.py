@@ -78,6 +78,19 @@ def test_words_have_bleu_and_phonemes_have_two_error_rates():
             assert found.figures["wer"].value == 1 - found.figures["exact"].value
 
 
+def test_a_baseline_that_gives_no_reasons_is_measured_all_the_same(tmp_path, capsys):
+    run = str(tmp_path / "run")
+    settings = ["model.kind=factorisation", "data.count=11", "training.epochs=1"]
+    sets = [part for setting in settings for part in ("--set", setting)]
+    assert main(["train", "--task", "recommend", *sets, "--out", run]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", run]) == 0
+    rows = [row.split() for row in capsys.readouterr().out.splitlines()]
+    assert [name for name, _ in rows] == ["hit", "ndcg", "test_hit", "test_ndcg"]
+    assert main(["recommend", run, "--user", "3"]) == 1
+    assert "matrix factorisation, which gives no reasons" in capsys.readouterr().err
+
+
 def test_another_task_says_what_it_measures_itself(tmp_path, capsys):
     config = read_config({"task": "memory", "training": {"steps": 1}})
     train(TASKS["memory"].from_config(config), config, tmp_path / "run")

@@ -34,12 +34,12 @@ def evaluate(
 
     The numbers in brackets hold 95 % of what other sentences like these would give.
     """
-    from regard.tasks import Translator, load
+    from regard.tasks import load
+    from regard.training import read_run_config
 
     if split not in ("test", "valid"):
         raise typer.BadParameter(f"--split is test or valid, got {split}")
-    model = load(run)
-    if not isinstance(model, Translator):
+    if read_run_config(run).task != "translate":
         if data:
             raise ValueError("--data is for runs of the task translate")
         figures = _figures(run)
@@ -49,6 +49,7 @@ def evaluate(
         return
     from regard.tasks.judged import judge
 
+    model = load(run)
     pairs = _pairs(model, data, split)
     how = {"lowercase": True} if lowercase else {}
     print(f"translating {len(pairs):,} pairs", file=sys.stderr)
