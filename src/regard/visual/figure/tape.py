@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from regard.visual.figure.canvas import figure, save
@@ -53,6 +54,7 @@ def tape(bands: Sequence[Band], path: str | Path, *, title: str | None = None) -
         )
         axes.set_ylabel(band.name, rotation=0, ha="right", va="center", fontsize=9)
         axes.set_yticks([])
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     grid[-1, 0].set_xlabel("time", fontsize=9)
     if title:
         grid[0, 0].set_title(title, fontsize=11)
