@@ -119,9 +119,8 @@ def forbidden(forbid: Sequence[int], model: Model, device: torch.device) -> Tens
 def check_scores(scores: Sequence[float]) -> None:
     """Refuse what a model whose weights are not numbers would write."""
     if not scores or not np.isfinite(scores).all():
-        raise ValueError(
-            "the model gives scores that are not numbers: its weights hold NaN or infinity, as "
-            "after a training that diverged"
+        raise FloatingPointError(
+            "the model gives scores that are not numbers: its weights hold NaN or infinity"
         )
 
 
