@@ -214,6 +214,16 @@ def test_a_csv_without_profiles_trains_and_recommends(tmp_path, capsys):
     assert "somebody who has every item" in capsys.readouterr().err
 
 
+def test_the_file_of_movielens_ratings_stands_for_its_folder(tmp_path):
+    write_movielens(tmp_path, users=7, items=23)
+    config = {"task": "recommend", "training": {"steps": 1}}
+    for path in (tmp_path, tmp_path / "u.data"):
+        task = Recommend.from_config(read_config(config, [f"data.path={path}"]))
+        assert len(task.ratings.users) == 7
+        with pytest.raises(ValueError, match=r"belong to a CSV file, but .* format of MovieLens"):
+            Recommend.from_config(read_config(config, [f"data.path={path}", "data.users=u.csv"]))
+
+
 def test_nobody_with_three_choices_is_one_sentence(tmp_path):
     path = tmp_path / "c.csv"
     path.write_text("user,item,time\na,x,1\na,y,2\n")

@@ -201,8 +201,14 @@ def _read(data: Data, seed: int) -> Ratings:
         if data.generated == "opposites":
             return generate_opposites(data.count, seed=seed)
         return generate_viewers(data.count, data.catalogue, seed=seed)
-    if Path(data.path).is_dir():
-        return read_movielens(data.path, min_rating=data.min_rating)
+    path = Path(data.path)
+    if path.is_dir() or path.name == "u.data":
+        if data.users or data.items or data.rating:
+            raise ValueError(
+                f"data.users, data.items and data.rating belong to a CSV file, but {path} is in "
+                "the format of MovieLens, which has them in u.user, u.item and u.data"
+            )
+        return read_movielens(path if path.is_dir() else path.parent, min_rating=data.min_rating)
     return read_ratings(
         data.path,
         user=data.user,
