@@ -46,6 +46,16 @@ def test_a_residual_encoder_adds_its_input_above_the_first_layer():
     torch.testing.assert_close(encoder(source).states, x)
 
 
+def test_dropout_is_of_what_a_layer_reads_not_of_what_runs_past_it():
+    encoder = encoder_of(layers=3, residual=True, dropout=0.9).train()
+    for run in encoder.layers[1:]:  # they say 0, whatever they read
+        for weight in run.parameters():
+            torch.nn.init.zeros_(weight)
+    source = torch.randint(13, (B, S))
+    x, _ = encoder.layers[0](encoder.reader(source))
+    torch.testing.assert_close(encoder(source).states, x)
+
+
 def test_layers_that_read_both_ways_are_all_or_the_bottom_one():
     ways = {
         name: encoder_of(layers=3, bidirectional=name).bidirectional

@@ -3,6 +3,7 @@
 import torch
 
 from regard.models import build
+from regard.models.recurrent import Recurrent
 
 B, S, T = 2, 7, 5
 
@@ -45,3 +46,14 @@ def test_the_first_state_is_projected_where_the_encoder_read_both_ways():
     torch.testing.assert_close(starts[0], torch.tanh(hidden(memory.final[0])))
     torch.testing.assert_close(starts[3], torch.tanh(cell(memory.final[3])))
     assert [starts[i] is memory.final[i] for i in (1, 2, 4, 5)] == [True] * 4
+
+
+def test_dropout_is_of_what_a_layer_reads_not_of_what_runs_past_it():
+    stack = Recurrent(3, 5, layers=3, residual=True, dropout=0.9).train()
+    for layer in list(stack.layers)[1:]:  # they say 0, whatever they read
+        for weight in layer.parameters():
+            torch.nn.init.zeros_(weight)
+    x, hidden = torch.randn(2, 7, 3), stack.zero(2, torch.zeros(()))
+    below, _ = stack.layers[0](x)
+    torch.testing.assert_close(stack(x, hidden)[0], below)
+    torch.testing.assert_close(stack.step(x[:, 0], hidden)[0], below[:, 0])

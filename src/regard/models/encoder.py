@@ -99,7 +99,7 @@ class Encoder(nn.Module):
             below = x if layer == 0 else drop(x, self.dropout, self.training)
             y, end = recur(run, below, counts=None if even else counts)  # type: ignore[arg-type]
             ends.append(end)  # (batch, width) each
-            x = below + y if self.adds[layer] else y
+            x = x + y if self.adds[layer] else y
         final = [part for parts in zip(*ends, strict=True) for part in parts]
         if not even:
             x = without_padding(x, counts)

@@ -40,7 +40,7 @@ class Recurrent(nn.Module):
         cell: "gru" or "lstm"
         residual: whether layers above the first add their input
         side: width of a side input that every layer gets beside its own, 0 for none
-        dropout: of the input of every layer but the first, in train mode
+        dropout: of what every layer but the first reads, not of what it adds, in train mode
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Recurrent(nn.Module):
             joined = below if side is None else torch.cat((below, side), dim=-1)
             y, last = recur(self.layers[layer], joined, own)  # type: ignore[arg-type]
             after.append(last)
-            x = below + y if self.adds[layer] else y
+            x = x + y if self.adds[layer] else y
         return x, _flat(after)
 
     def step(self, x: Tensor, hidden: Hidden, side: Tensor | None = None) -> tuple[Tensor, Hidden]:
@@ -101,7 +101,7 @@ class Recurrent(nn.Module):
             else:
                 new = torch.lstm_cell(joined, own, *weights)
             after.append(list(new))
-            x = below + new[0] if self.adds[layer] else new[0]
+            x = x + new[0] if self.adds[layer] else new[0]
         return x, _flat(after)
 
     def _own(self, hidden: Hidden) -> list[list[Tensor]]:
