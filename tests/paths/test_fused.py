@@ -84,6 +84,9 @@ def test_a_mask_that_does_not_fit_is_refused_by_name():
         regard.attend(*inputs(), mask=regard.lengths(torch.tensor([N + 1, 1])))
     with pytest.raises(ValueError, match="does not fit 11 queries"):
         regard.attend(*inputs(), mask=torch.ones(M + 1, N) > 0)
+    for mask in (regard.causal, [[True] * N] * M):  # parentheses, or a tensor, were forgotten
+        with pytest.raises(TypeError, match="a mask is a bool tensor with True = may attend, got"):
+            regard.attend(*inputs(), mask=mask)
 
 
 @pytest.mark.parametrize("name", [name for name in MASKS if name != "none"])

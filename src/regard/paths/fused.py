@@ -71,7 +71,9 @@ def _tiles(
         grid = Grid(shape[2], shape[3], 2, device)
         mask.check(grid)
         mask = mask.block(slice(0, shape[2]), slice(0, shape[3]), grid)
-    if mask.dtype != torch.bool or mask.device != device or mask.dim() > 4:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        return None  # there is something to complain about
+    if mask.device != device or mask.dim() > 4:
         return None
     sizes = zip(mask.shape, shape[4 - mask.dim() :], strict=True)
     if not all(own in (1, size) for own, size in sizes):
