@@ -11,6 +11,7 @@ import pytest
 
 import regard
 from regard.cli import main
+from regard.cli.translate import _Progress
 from regard.tasks import Translate
 from regard.training import train
 from regard.training.config import read_config
@@ -53,6 +54,13 @@ def test_lines_stay_in_order_and_buffers_change_nothing(run, translate):
         assert out.split("\n") == [*expected, ""]
         assert "6 lines" in error
     assert expected[1] == expected[4] == ""
+
+
+def test_a_slow_pace_is_told_by_tenths(capsys):
+    counted = _Progress()
+    counted.lines, counted.start = 7, counted.start - 20
+    counted.show(done=True)
+    assert capsys.readouterr().err == "7 lines, 0.3 a second\n"
 
 
 def test_no_input_gives_no_output(translate):

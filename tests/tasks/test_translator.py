@@ -166,6 +166,13 @@ def test_an_unknown_token_is_marked_or_copied_from_where_it_looked(kind):
     assert copied.score == pytest.approx(marked.score)
 
 
+def test_copying_is_refused_at_once_where_tokens_are_not_cut_from_the_text():
+    tokenizer = train_tokenizer("bpe", ["red green blue"])
+    model = build_model({"kind": "luong", "preset": "tiny"}, tokenizer, tokenizer)
+    with pytest.raises(ValueError, match="copy_unknown needs tokenizers of characters"):
+        Translator(model, tokenizer, tokenizer).translate(["red"], copy_unknown=True)
+
+
 def test_draws_with_a_beam_are_refused(run):
     with pytest.raises(ValueError, match="draws need beam=1"):
         regard.load(run).translate(["abc"], beam=3, sampling={})

@@ -198,6 +198,7 @@ class _Progress:
             return
         self.shown = now
         pace = self.lines / max(now - self.start, 1e-9)
-        text = f"{self.lines:,} line{'s' * (self.lines != 1)}, {pace:,.0f} a second"
+        shown = f"{pace:,.0f}" if pace >= 10 else f"{pace:.1f}"
+        text = f"{self.lines:,} line{'s' * (self.lines != 1)}, {shown} a second"
         front, end = ("\r", "\n" if done else "") if seen else ("", "\n")
         print(f"{front}{text}", end=end, file=sys.stderr, flush=True)

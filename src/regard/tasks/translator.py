@@ -139,6 +139,8 @@ class Translator:
             raise ValueError(f"draws need beam=1 and n_best of 1 or more, got {beam} and {n_best}")
         if prefix is not None and (isinstance(prefix, str) or len(prefix) != len(texts)):
             raise ValueError(f"prefix should be a list of {len(texts)}, one a text, got {prefix!r}")
+        if copy_unknown and not all(isinstance(t, Pieces) for t in (self.source, self.target)):
+            raise ValueError("copy_unknown needs tokenizers of characters, words or phonemes")
         sources = [self._encode(text) for text in texts]
         options: dict[str, Any] = {"return_map": return_map or copy_unknown, "limits": limits}
         if prefix is not None:
@@ -180,8 +182,8 @@ class Translator:
 
     def _copied(self, given: Any, ids: Sequence[int], map: Tensor) -> str:
         """The text in which each unknown token is the source token that it looked at most."""
-        if not isinstance(self.source, Pieces) or not isinstance(self.target, Pieces):
-            raise ValueError("copy_unknown needs tokenizers of characters, words or phonemes")
+        assert isinstance(self.source, Pieces)
+        assert isinstance(self.target, Pieces)
         pieces = self.source.cut(given)
         return self.target.join(
             [
