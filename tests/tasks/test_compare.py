@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.tasks.compare import compare
+from regard.tasks.compare import Row, _judged, compare
 from regard.tasks.variants import Variant, model_table, variants
 
 RECIPE = {
@@ -46,3 +46,18 @@ def test_the_variant_decides_on_the_attention_of_the_encoder_and_the_normalizer(
     recipe = {"kind": "luong", "attention": "local", "window": 2}
     table = model_table(recipe, Variant("luong", "dot", "sparsemax"), one_way=False)
     assert table == {"kind": "luong", "attention": "sparsemax", "score": "dot"}
+
+
+@pytest.mark.parametrize(
+    ("sign", "qualities", "target"),
+    [(1, [0.0, 0.5], 0.45), (1, [0.0, 0.0], None), (-1, [0.2, 0.0], 0.0), (1, [None], None)],
+)
+def test_the_time_is_taken_to_a_quality_that_was_learned(sign, qualities, target):
+    rows = [
+        Row(str(quality), quality, None, 3.0, 7, None, None, [(2.0, quality)] if quality else [])
+        for quality in qualities
+    ]
+    found = _judged(rows, "exact", sign, None)
+    assert found.target == target
+    times = {row.quality: row.seconds_to_quality for row in found.rows}
+    assert times == {quality: 2.0 if quality == 0.5 else None for quality in qualities}

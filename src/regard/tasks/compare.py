@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
     """What came of all variants, the best first."""
 
     metric: str
-    target: float | None  # the quality that `seconds_to_quality` is about; None if all diverged
+    target: float | None  # the quality that `seconds_to_quality` is about; None if none learned
     rows: list[Row]
 
     def as_dict(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def compare(
 def _judged(rows: list[Row], metric: str, sign: int, target: float | None) -> Comparison:
     """The best first, and when each was good enough. Sign: -1 if less is better."""
     best = max((sign * row.quality for row in rows if row.quality is not None), default=None)
-    if target is None and best is not None:
+    if target is None and best is not None and (sign < 0 or best > 0):  # else none learned
         target = sign * (best - 0.1 * abs(best))
     rows = sorted(rows, key=lambda row: (row.quality is None, -sign * (row.quality or 0.0)))
     if target is not None:
