@@ -168,12 +168,3 @@ def test_the_penalty_is_that_of_the_paper():
 def test_bad_arguments_are_refused_with_a_sentence(options, complaint):
     with pytest.raises(ValueError, match=complaint):
         beam(model_of("luong"), *sources([5, 3]), **options)
-
-
-@pytest.mark.parametrize("search", [beam, greedy])
-def test_a_model_whose_weights_are_not_numbers_is_refused(search):
-    model = model_of("luong")
-    with torch.no_grad():
-        model.output.weight[5] = torch.nan
-    with pytest.raises(FloatingPointError, match="its weights hold NaN"):
-        search(model, *sources([3, 2]), limits=SHORT)

@@ -173,6 +173,16 @@ def test_copying_is_refused_at_once_where_tokens_are_not_cut_from_the_text():
         Translator(model, tokenizer, tokenizer).translate(["red"], copy_unknown=True)
 
 
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_model_whose_weights_are_not_numbers_is_refused(beam):
+    letters = train_tokenizer("characters", ["abc"])
+    model = build_model({"kind": "luong", "preset": "tiny"}, letters, letters)
+    with torch.no_grad():
+        model.output.weight[5] = torch.nan
+    with pytest.raises(ValueError, match="its weights hold NaN"):
+        Translator(model, letters, letters).translate(["", "cab"], beam=beam)
+
+
 def test_draws_with_a_beam_are_refused(run):
     with pytest.raises(ValueError, match="draws need beam=1"):
         regard.load(run).translate(["abc"], beam=3, sampling={})

@@ -13,7 +13,7 @@ from regard.decoding.hypothesis import EMPTY, Hypothesis, longer
 from regard.decoding.limits import Limits
 from regard.decoding.places import keeping_places, without
 from regard.decoding.scores import Reader
-from regard.decoding.search import Model, Search, begin, check_scores, evaluating, forbidden
+from regard.decoding.search import Model, Search, begin, evaluating, forbidden
 from regard.decoding.trail import Ending, Trail
 from regard.layers.moves import Moves
 
@@ -72,7 +72,6 @@ def beam(
         read = Reader(model.output, forbidden(forbid, model, source.device))
         trail, endings = _searched(model, search, read, size, n_best, penalty)
     for own in endings:
-        check_scores([end.score for end in own])
         own.sort(key=lambda end: -end.score / longer(end.steps, penalty))
         del own[n_best:]
     flat = [end for own in endings for end in own]

@@ -10,7 +10,7 @@ from regard.data.batch import EOS
 from regard.decoding.hypothesis import EMPTY, Hypothesis
 from regard.decoding.limits import Limits
 from regard.decoding.scores import Forced, Reader
-from regard.decoding.search import Model, begin, check_scores, evaluating, forbidden
+from regard.decoding.search import Model, begin, evaluating, forbidden
 from regard.decoding.trail import Ending, Trail
 
 Choose = Callable[[Reader, Tensor, Forced, np.ndarray], tuple[Tensor, Tensor]]
@@ -121,7 +121,6 @@ def walk(
                 owner, working, totals = owner[stay], working[stay], totals[stay]
             trail.step(chosen[stay], stay, weights)
     ends = [endings[sentence] for sentence in range(len(endings))]
-    check_scores([end.score for end in ends])
     maps = trail.maps(ends, search.lengths.tolist()) if return_map else [None] * len(ends)
     for number, end, map in zip(search.numbers, ends, maps, strict=True):
         found[number] = Hypothesis(trail.tokens(end), end.score, map)

@@ -116,14 +116,6 @@ def forbidden(forbid: Sequence[int], model: Model, device: torch.device) -> Tens
     return torch.tensor(sorted({*NEVER, *forbid}), device=device)
 
 
-def check_scores(scores: Sequence[float]) -> None:
-    """Refuse what a model whose weights are not numbers would write."""
-    if not scores or not np.isfinite(scores).all():
-        raise FloatingPointError(
-            "the model gives scores that are not numbers: its weights hold NaN or infinity"
-        )
-
-
 def _check_prefix(prefix: Sequence[int], longest: int, size: int) -> None:
     if len(prefix) > longest:
         raise ValueError(f"a prefix of {len(prefix)} tokens is longer than the limit, {longest}")

@@ -152,6 +152,11 @@ class Translator:
             found = batched(search, self.model, sources, **options)
         else:
             found = [[best] for best in batched(greedy, self.model, sources, **options)]
+        if not all(best and np.isfinite(best[0].score) for best in found):
+            raise ValueError(
+                "the model gives scores that are not numbers: its weights hold NaN or infinity, as "
+                "after a training that diverged"
+            )
         written = [
             [self._translation(text, source, one, copy_unknown, return_map) for one in best]
             for text, source, best in zip(texts, sources, found, strict=True)

@@ -56,15 +56,11 @@ def due(state: State, every: int | None) -> bool:
     return state.batch == 0 if every is None else state.step % every == 0
 
 
-def not_finite(loss: float, norm: float) -> str:
-    """Which of the two it is."""
-    return f"the gradient became {norm}" if math.isfinite(loss) else f"the loss became {loss}"
-
-
-def diverged(run: Path, state: State, what: str) -> str:
-    """What to say when the loss, the gradient or the model is not finite."""
+def diverged(run: Path, state: State, loss: float, norm: float) -> str:
+    """What to say when the loss or the gradient is not finite."""
     last = max(checkpoints(run), default=None)
     kept = f"the last good checkpoint is step-{last}" if last else "there is no checkpoint yet"
+    what = f"the loss became {loss}" if not math.isfinite(loss) else f"the gradient became {norm}"
     return (
         f"{what} at step {state.step}, in epoch {state.epochs_begun()}; {kept} in {run}; lower "
         "training.lr, raise training.warmup or set training.clip"

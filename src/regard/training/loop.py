@@ -7,7 +7,7 @@ import torch
 
 from regard.training.checkpoint import load_checkpoint, save_checkpoint
 from regard.training.config import Config
-from regard.training.ending import diverged, due, end, last_step, not_finite, steps
+from regard.training.ending import diverged, due, end, last_step, steps
 from regard.training.evaluate import evaluate
 from regard.training.finish import Outcome, finish, finished, outcome, publish_best
 from regard.training.folder import open_run
@@ -65,15 +65,12 @@ def train(
                     loss, count = loss + part.total.item(), count + part.count
                 norm = optimizer.step(lr, count)
                 if not math.isfinite(loss + norm):
-                    raise FloatingPointError(diverged(run, state, not_finite(loss, norm)))
+                    raise FloatingPointError(diverged(run, state, loss, norm))
                 log.step(lr, loss, count, norm)
 
                 judged = bool(end(state, options)) or due(state, options.evaluate_every)
                 if judged:
-                    try:
-                        log.evaluation(evaluate(task, model, state.step))
-                    except FloatingPointError as error:
-                        raise FloatingPointError(diverged(run, state, str(error))) from error
+                    log.evaluation(evaluate(task, model, state.step))
                     lowered = times_lowered(state.scores(), options.lower_after)
                 if judged or state.step % options.save_every == 0 or interrupt.asked:
                     save_checkpoint(run, state, model, optimizer)
