@@ -20,6 +20,7 @@ def test_the_ending_of_the_name_chooses_the_reader(tmp_path):
 
 
 def test_an_unknown_format_suggests_the_nearest(tmp_path):
+    (tmp_path / "a.json").touch()
     with pytest.raises(ValueError, match="did you mean 'jsonl'"):
         read_pairs(tmp_path / "a.json")
     with pytest.raises(IsADirectoryError):
@@ -103,3 +104,8 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path):
     (tmp_path / "b.npy").rename(tmp_path / "b.npz")
     with pytest.raises(ValueError, match=r"b\.npz is not an npz file"):
         read_frames(tmp_path / "b.npz")
+
+
+def test_a_file_that_is_not_there_is_said_to_be_missing_whatever_its_name(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file .*nowhere"):
+        read_pairs(tmp_path / "nowhere")

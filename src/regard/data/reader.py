@@ -33,6 +33,8 @@ def read_pairs(path: str | Path, *, format: str | None = None, **options: Any) -
     if wanted not in READERS:
         if Path(path).is_dir():
             raise IsADirectoryError(f"{path} is a directory, not a file")
+        if not Path(path).exists():
+            raise FileNotFoundError(f"there is no file {path}")
         raise ValueError(f"{path}: unknown format {wanted!r}{nearest(wanted, READERS)}")
     return READERS[wanted](path, **options)
 
