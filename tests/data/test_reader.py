@@ -107,5 +107,5 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_said_to_be_missing_whatever_its_name(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no file .*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*nowhere"):
         read_pairs(tmp_path / "nowhere")
