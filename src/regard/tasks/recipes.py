@@ -102,8 +102,15 @@ RECIPES: dict[str, Recipe] = {
         {
             **_CAPTIONS,
             "model": {"kind": "gnmt", "preset": "small", "embedding": 192, "hidden": 192},
-            "training": {"epochs": 4, "lr": 2e-3, "schedule": "cosine", "warmup": 400},
+            "training": {
+                "epochs": 6,
+                "lr": 2e-3,
+                "schedule": "cosine",
+                "warmup": 400,
+                "average": 3,
+            },
         },
+        vocabulary=3000,
         tokens=1600,
     ),
     "pronounce": _on(
