@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from regard.core.files import atomic_directory, atomic_file, remove_unfinished
 from regard.training import Training, train
 from regard.training.checkpoint import (
     checkpoints,
@@ -14,7 +15,6 @@ from regard.training.checkpoint import (
     prune,
     save_checkpoint,
 )
-from regard.training.files import sweep, whole_file, whole_folder
 from regard.training.optimizer import AdamW
 from regard.training.state import Evaluation, State
 
@@ -79,10 +79,10 @@ def fail(part):
 def test_a_failed_write_leaves_what_was_there(tmp_path):
     path = tmp_path / "file"
     path.write_text("good")
-    with pytest.raises(RuntimeError, match="power"), whole_file(path) as part:
+    with pytest.raises(RuntimeError, match="power"), atomic_file(path) as part:
         fail(part)
     assert path.read_text() == "good"
-    with pytest.raises(RuntimeError, match="power"), whole_folder(tmp_path / "folder") as part:
+    with pytest.raises(RuntimeError, match="power"), atomic_directory(tmp_path / "folder") as part:
         fail(part)
     assert [left.name for left in tmp_path.iterdir()] == ["file"]
 
@@ -92,7 +92,7 @@ def test_leftovers_are_swept_and_nothing_else(tmp_path):
     (tmp_path / ".unfinished-step-3" / "model.safetensors").write_text("half")
     (tmp_path / ".unfinished-config.toml").write_text("half")
     (tmp_path / "notes.txt").write_text("mine")
-    sweep(tmp_path)
+    remove_unfinished(tmp_path)
     assert [left.name for left in tmp_path.iterdir()] == ["notes.txt"]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from regard.core.files import atomic_file
 from regard.data.lines import readable
 from regard.data.pairs import Pairs
 from regard.data.report import Bad, Report, check_bad
@@ -43,18 +44,13 @@ def read_frames(path: str | Path, *, bad: Bad = "refuse") -> Pairs:
 
 def write_frames(pairs: Pairs, path: str | Path) -> None:
     """Write pairs of frames and targets to an npz file that `read_frames` reads."""
-    path = Path(path)
-    part = path.with_name(f"{path.name}.part.npz")
-    try:
+    with atomic_file(path) as part, part.open("wb") as file:  # savez would append .npz to a name
         np.savez_compressed(
-            part,
+            file,
             frames=np.concatenate(list(pairs.sources)),
             lengths=np.array([len(source) for source in pairs.sources]),
             targets=np.array(list(pairs.targets)),
         )
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _arrays(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

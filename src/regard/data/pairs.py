@@ -1,6 +1,5 @@
 """Pairs of source and target, in memory or memory-mapped from an Arrow file."""
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -9,6 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from regard.core.files import atomic_file
 from regard.data.report import Report
 
 ROWS = 8192  # rows that are held in memory while an Arrow file is written
@@ -116,15 +116,14 @@ def write_texts(rows: Iterable[Pair], path: Path) -> None:
     schema = pa.schema([("source", pa.string()), ("target", pa.string())])
     rows = iter(rows)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with pa.OSFile(str(part), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-            while block := list(islice(rows, ROWS)):
-                columns = [pa.array(column, pa.string()) for column in zip(*block, strict=True)]
-                writer.write_batch(pa.record_batch(columns, schema=schema))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with (
+        atomic_file(path) as part,
+        pa.OSFile(str(part), "wb") as file,
+        pa.ipc.new_stream(file, schema) as writer,
+    ):
+        while block := list(islice(rows, ROWS)):
+            columns = [pa.array(column, pa.string()) for column in zip(*block, strict=True)]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
 
 
 def map_table(path: Path) -> Any:

@@ -1,9 +1,10 @@
 """How a tokenizer is stored: one JSON file, and the ids that all of them share."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from regard.core.files import atomic_file
 
 FORMAT = "regard tokenizer"
 VERSION = 1
@@ -23,11 +24,6 @@ class Stored:
 
     def save(self, path: str | Path) -> None:
         """Store as JSON, for `load_tokenizer`; the file is there whole or not at all."""
-        path = Path(path)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
         content = {"format": FORMAT, "version": VERSION, "kind": self.kind, "state": self.state()}
-        try:
+        with atomic_file(path) as part:
             part.write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.core.files import atomic_file
 from regard.core.map import AttentionMap
 from regard.core.score import SCORES
 from regard.trace.call import Call, Inputs
@@ -51,13 +52,8 @@ def save_trace(trace: Trace, path: str | os.PathLike[str], *, inputs: bool = Fal
         calls.append({**about, "distribution": own, "provenance": _plain(call.provenance)})
     header = {"calls": calls, "tokens": trace.tokens, "about": trace.about}
     text = json.dumps(header, ensure_ascii=False, allow_nan=False, default=str)
-    path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with atomic_file(path) as unfinished:
         save_file(tensors, unfinished, metadata={"format": FORMAT, "trace": text})
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:

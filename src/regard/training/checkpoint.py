@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.training.files import remove_folder, sweep, whole_folder
+from regard.core.files import atomic_directory, remove_directory, remove_unfinished
 from regard.training.optimizer import AdamW
 from regard.training.random_state import random_state, restore_random
 from regard.training.state import State
@@ -33,7 +33,7 @@ def save_checkpoint(run: Path, state: State, model: nn.Module, optimizer: AdamW)
     path.parent.mkdir(exist_ok=True)
     record = {"format": FORMAT, "state": state.to_json(), "random": random_state()}
     try:
-        with whole_folder(path) as part:
+        with atomic_directory(path) as part:
             write_tensors(part / "model.safetensors", weights(model))
             write_tensors(part / "optimizer.safetensors", optimizer.tensors())
             (part / "state.json").write_text(json.dumps(record), encoding="utf-8")
@@ -93,10 +93,10 @@ def prune(run: Path, keep: int, also: Collection[int] = ()) -> None:
     found = checkpoints(run)
     for step in list(found)[:-keep]:
         if step not in also:
-            remove_folder(found[step])
+            remove_directory(found[step])
 
 
 def sweep_run(run: Path) -> None:
     """Remove what a killed process left half-written."""
-    sweep(run)
-    sweep(run / "checkpoints")
+    remove_unfinished(run)
+    remove_unfinished(run / "checkpoints")

@@ -12,8 +12,8 @@ import tomli_w
 import torch
 from pydantic import Field, model_validator
 
+from regard.core.files import atomic_file
 from regard.core.names import nearest
-from regard.training.files import whole_file
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -120,7 +120,7 @@ def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str]
 
 def write_config(config: Config, path: Path) -> None:
     """Write a configuration as TOML, with the versions of what is running it."""
-    with whole_file(path) as part:
+    with atomic_file(path) as part:
         part.write_text(dump_config(config), encoding="utf-8")
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from regard.core.files import UNFINISHED
 from regard.training.checkpoint import checkpoints, sweep_run
 from regard.training.config import Config, read_config, write_config
-from regard.training.files import UNFINISHED
 from regard.training.task import Task
 
 FIXED = ("task", "seed", "data", "model", "loss")  # what a resumed run cannot change

@@ -5,8 +5,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from regard.core.files import atomic_file
 from regard.training.events import Events
-from regard.training.files import whole_file
 
 FINAL = ("averaged", "finished")  # keys of lines that belong to an end which may be put off
 
@@ -23,7 +23,7 @@ class Metrics:
         path = run / "metrics.jsonl"
         if path.exists():
             kept = [line for line in read_metrics(path) if line["step"] <= step]
-            with whole_file(path) as part:
+            with atomic_file(path) as part:
                 part.write_text("".join(map(_text, without_end(kept))), encoding="utf-8")
         self.file = path.open("a", encoding="utf-8")
         self.events = Events.open(run / "events", step)

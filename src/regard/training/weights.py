@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from regard.training.files import whole_file
+from regard.core.files import atomic_file
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
@@ -78,5 +78,5 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def write_model(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Put weights in place of those that were there, in one move."""
-    with whole_file(path) as part:
+    with atomic_file(path) as part:
         write_tensors(part, tensors)

@@ -1,0 +1,97 @@
+"""Atomic files and directories: complete under their final name, or not there at all."""
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+UNFINISHED = ".unfinished-"  # prefix of everything that is still being written or removed
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A path to write to; on success the content is flushed to disk and takes its final name.
+
+    The file keeps the permissions of the one it replaces, or gets those of the umask. A symbolic
+    link stays a link. What is not a regular file, such as /dev/stdout, is written to and stays.
+
+    >>> target = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> with atomic_file(target) as part:
+    ...     _ = part.write_text("whole")
+    >>> target.read_text()
+    'whole'
+    """
+    path = Path(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        yield from _through_device(path)
+        return
+    path = path.resolve()
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory, not a file")
+    # the suffix stays last: np.savez and matplotlib choose the format by it
+    part = path.with_name(f"{UNFINISHED}{os.getpid()}-{path.name}")
+    try:
+        part.touch()
+        mode = stat.S_IMODE((path if path.exists() else part).stat().st_mode)
+        yield part
+        part.chmod(mode)
+        _sync(part)
+        part.replace(path)
+        _sync(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_directory(path: Path) -> Iterator[Path]:
+    """A directory to write into; on success all of it is flushed and takes its final name."""
+    part = path.with_name(UNFINISHED + path.name)
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    try:
+        yield part
+        for file in part.iterdir():
+            _sync(file)
+        _sync(part)
+        part.rename(path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def remove_directory(path: Path) -> None:
+    """Remove a directory such that no half of it is ever found under its name."""
+    part = path.with_name(UNFINISHED + path.name)
+    shutil.rmtree(part, ignore_errors=True)
+    path.rename(part)
+    shutil.rmtree(part)
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove what a killed process was still writing or removing."""
+    for left in directory.glob(f"{UNFINISHED}*"):
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+
+
+def _through_device(path: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as directory:
+        part = Path(directory) / (path.name or "content")
+        part.touch()
+        yield part
+        with part.open("rb") as content, path.open("wb") as device:
+            shutil.copyfileobj(content, device)
+
+
+def _sync(path: Path) -> None:
+    """Wait until the disk has it: a new name may otherwise be there before its content."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
