@@ -19,12 +19,15 @@ from regard.layers.multi_dimensional import MultiDimensionalAttention, SourceToT
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, Rotary
 from regard.layers.reinforce import MovingBaseline, reinforce_loss
+from regard.layers.textbook import Attention, AttentionWeight, TimeAttention, WeightSum
 from regard.layers.transformer import Decoded, DecoderLayer, DecoderState, EncoderLayer
 
 __all__ = [
     "ALiBi",
     "AlternatingCoAttention",
+    "Attention",
     "AttentionPooling",
+    "AttentionWeight",
     "Choice",
     "CoAttended",
     "CoAttention",
@@ -55,6 +58,8 @@ __all__ = [
     "PredictedCenter",
     "Rotary",
     "SourceToToken",
+    "TimeAttention",
+    "WeightSum",
     "reinforce_loss",
     "straight_through",
     "with_self_loops",
