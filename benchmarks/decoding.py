@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from benchmarks.joeynmt import python_of
-from regard.data import Tokenizer, read_recipe, train_tokenizers
+from regard.data import Tokenizer, read_dataset, train_tokenizers
 from regard.models import PRESETS, build
 from regard.tasks import Translator, load
 
@@ -116,7 +116,7 @@ def _job(
     folder: Path, *, quick: bool, beam: int, sentences: int, run: Path | None
 ) -> dict[str, Any]:
     """Write the job that all engines get."""
-    test = read_recipe("multi30k", "test")[: 64 if quick else 1000]
+    test = read_dataset("multi30k", "test")[: 64 if quick else 1000]
     model, tokenizer = _random(quick) if run is None else _trained(run)
     targets = [len(tokenizer.encode(text)) for text in test.targets]
     mean = round(sum(targets) / len(targets))
@@ -145,7 +145,7 @@ def _options(vocabulary: int) -> dict[str, Any]:
 
 def _random(quick: bool) -> tuple[nn.Module, Tokenizer]:
     """A new model that never ends by itself, and the tokenizer of both sides."""
-    pairs = read_recipe("multi30k", "train")
+    pairs = read_dataset("multi30k", "train")
     tokenizer, _ = train_tokenizers(
         pairs[:2000] if quick else pairs, "bpe", "bpe", joint=True, size=1000 if quick else 8000
     )

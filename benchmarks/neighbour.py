@@ -13,7 +13,7 @@ import sys
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from regard.data import read_recipe
+from regard.data import read_dataset
 from regard.evaluation import bleu, chrf
 
 
@@ -26,7 +26,7 @@ def nearest(seen: list[str], asked: list[str]) -> list[int]:
 
 def main(name: str) -> None:
     """Print what looking up gives on a recipe's test split, judged as `regard evaluate` does."""
-    train, test = read_recipe(name, "train"), read_recipe(name, "test")
+    train, test = read_dataset(name, "train"), read_dataset(name, "test")
     wanted: dict[str, list[str]] = {}  # all targets of a source
     for source, target in test:
         wanted.setdefault(str(source), []).append(target)

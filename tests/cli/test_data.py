@@ -7,7 +7,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from regard.cli import main
-from regard.data import generate, read_frames, read_recipe, read_tsv
+from regard.data import generate, read_dataset, read_frames, read_tsv
 
 TATOEBA = "Go.\t가.\tCC-BY\nHi.\t안녕.\tCC-BY\n"
 
@@ -54,7 +54,7 @@ def test_the_list_names_every_task_and_says_what_is_here(capsys, tmp_path):
     assert "licence: BSD" in shown.out
 
 
-def test_a_recipe_without_a_checksum_says_that_it_reads_local_files(capsys, tmp_path):
+def test_a_dataset_without_a_checksum_says_that_it_reads_local_files(capsys, tmp_path):
     assert main(["data", "list", "--folder", str(tmp_path)]) == 0
     assert "reads local files, not fetched: put tatoeba_ko_en/kor.txt" in capsys.readouterr().out
     assert main(["data", "get", "tatoeba", "--folder", str(tmp_path)]) == 1
@@ -71,7 +71,7 @@ def test_get_fetches_checks_and_prints_the_licence(served, capsys, tmp_path):
     assert "fetched" in shown.out
     assert "licence of tatoeba: CC BY 2.0 FR" in shown.out
     assert shown.err == f"kor.txt: 100 % of {len(TATOEBA.encode())} bytes\n"
-    assert list(read_recipe("tatoeba", folder=tmp_path)) == [("안녕.", "Hi.")]
+    assert list(read_dataset("tatoeba", folder=tmp_path)) == [("안녕.", "Hi.")]
     assert get(f"{url}/kor.txt", sha256, tmp_path) == 0
     assert "is there already" in capsys.readouterr().out
     assert (tmp_path / "tatoeba_ko_en" / "kor.txt").read_text(encoding="utf-8") == TATOEBA

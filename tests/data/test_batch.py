@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import Batches, collate, read_recipe, train_tokenizers
+from regard.data import Batches, collate, read_dataset, train_tokenizers
 
 LENGTHS = np.random.default_rng(3).integers(2, 31, size=(503, 2))
 
@@ -70,7 +70,7 @@ def test_without_shuffling_every_epoch_is_the_same():
 
 @pytest.mark.parametrize("size", [{"tokens": 2048}, {"tokens": 4096}, {"sentences": 128}])
 def test_padding_is_under_a_tenth_on_multi30k(real_data, size):
-    pairs = read_recipe("multi30k", folder=real_data)
+    pairs = read_dataset("multi30k", folder=real_data)
     source, target = train_tokenizers(pairs[:2000], "words", "words")
     rows = [(len(source.encode(s)), len(target.encode(t)) + 2) for s, t in pairs]
     lengths = np.array(rows)

@@ -51,46 +51,46 @@ def listing(
 
 @data.command()
 def get(
-    name: Annotated[str, typer.Argument(help="A recipe of `regard data list`.")],
+    name: Annotated[str, typer.Argument(help="A dataset of `regard data list`.")],
     folder: Folder = None,
     url: Annotated[
-        str | None, typer.Option("--url", help="Fetch the recipe's only file from here instead.")
+        str | None, typer.Option("--url", help="Fetch the dataset's only file from here instead.")
     ] = None,
     sha256: Annotated[
         str | None, typer.Option("--sha256", help="The checksum of what --url gives.")
     ] = None,
 ) -> None:
-    """Fetch the files of a recipe, check them against their checksums, and print the licence.
+    """Fetch the files of a dataset, check them against their checksums, and print the licence.
 
     An interrupted download goes on where it stopped when the command is run again.
     """
+    from regard.data.datasets import Remote, data_folder, find_dataset
     from regard.data.fetch import fetch
     from regard.data.generated import GENERATED
-    from regard.data.recipes import Remote, data_folder, find_recipe
 
     if name in GENERATED:
         raise typer.BadParameter(f"{name} is generated: regard data make {name} --out FILE")
     try:
-        recipe = find_recipe(name)
+        dataset = find_dataset(name)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if (url is None) != (sha256 is None):
         raise typer.BadParameter("--url and --sha256 belong together")
-    remote = recipe.remote
+    remote = dataset.remote
     if url is not None and sha256 is not None:
-        if len(recipe.files) != 1:
-            raise typer.BadParameter(f"{name} has {len(recipe.files)} files, --url fetches one")
-        remote = (Remote(recipe.files[0], url, sha256),)
+        if len(dataset.files) != 1:
+            raise typer.BadParameter(f"{name} has {len(dataset.files)} files, --url fetches one")
+        remote = (Remote(dataset.files[0], url, sha256),)
     if not remote:
         raise ValueError(
-            f"{name} reads local files: put {', '.join(recipe.files)} into {data_folder(folder)}, "
-            f"from {recipe.home}, or give --url and --sha256"
+            f"{name} reads local files: put {', '.join(dataset.files)} into {data_folder(folder)}, "
+            f"from {dataset.home}, or give --url and --sha256"
         )
     for file in remote:
         path = data_folder(folder) / file.path
         new = fetch(file.url, path, file.sha256, _Progress(path.name))
         print(f"{path} {'fetched' if new else 'is there already'}, sha256 {file.sha256}")
-    print(f"licence of {name}: {recipe.licence}")
+    print(f"licence of {name}: {dataset.licence}")
 
 
 @data.command()
@@ -130,23 +130,23 @@ def make(
 
 
 def _rows(folder: Path | None) -> Iterator[dict[str, Any]]:
+    from regard.data.datasets import DATASETS, data_folder
     from regard.data.generated import GENERATED
-    from regard.data.recipes import RECIPES, data_folder
 
     where = data_folder(folder)
     for name, task in GENERATED.items():
         yield {"name": name, "kind": "generated", "about": task.about}
-    for name, recipe in RECIPES.items():
+    for name, dataset in DATASETS.items():
         yield {
             "name": name,
-            "kind": "recipe",
-            "about": recipe.about,
-            "licence": recipe.licence,
-            "home": recipe.home,
+            "kind": "dataset",
+            "about": dataset.about,
+            "licence": dataset.licence,
+            "home": dataset.home,
             "folder": str(where),
-            "files": list(recipe.files),
-            "here": all((where / file).is_file() for file in recipe.files),
-            "fetched": bool(recipe.remote),
+            "files": list(dataset.files),
+            "here": all((where / file).is_file() for file in dataset.files),
+            "fetched": bool(dataset.remote),
         }
 
 

@@ -1,13 +1,13 @@
 """Paired text and frames: reading, tokenizing, storing, batching and generating."""
 
 from regard.data.batch import Batch, Batches, Order, collate
+from regard.data.datasets import DATASETS, data_folder, read_dataset
 from regard.data.encoded import Encoded, encode_pairs
 from regard.data.fetch import fetch
 from regard.data.frames import read_frames, write_frames
 from regard.data.generated import GENERATED, SPLITS, generate
 from regard.data.pairs import Pairs
 from regard.data.reader import READERS, from_dataset, read_pairs
-from regard.data.recipes import RECIPES, data_folder, read_recipe
 from regard.data.report import Report
 from regard.data.text import (
     read_aligned,
@@ -24,9 +24,9 @@ from regard.data.tokenizer import (
 )
 
 __all__ = [
+    "DATASETS",
     "GENERATED",
     "READERS",
-    "RECIPES",
     "SPLITS",
     "Batch",
     "Batches",
@@ -43,12 +43,12 @@ __all__ = [
     "generate",
     "load_tokenizer",
     "read_aligned",
+    "read_dataset",
     "read_dictionary",
     "read_fixed_width",
     "read_frames",
     "read_jsonl",
     "read_pairs",
-    "read_recipe",
     "read_tsv",
     "train_tokenizer",
     "train_tokenizers",

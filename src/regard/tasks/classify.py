@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import nn
 
 from regard.data import Batches, Order, train_tokenizer
+from regard.data.datasets import data_file
 from regard.data.documents import Documents, generate_documents, read_documents
-from regard.data.recipes import data_file
 from regard.data.sentences import (
     Document,
     DocumentBatch,

@@ -1,4 +1,4 @@
-"""The pairs of a task, split by split: from files, generated, or by a recipe."""
+"""The pairs of a task, split by split: from files, generated, or a known dataset."""
 
 import zlib
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from regard.core.names import nearest
-from regard.data import GENERATED, RECIPES, generate, read_aligned, read_pairs, read_recipe
+from regard.data import DATASETS, GENERATED, generate, read_aligned, read_dataset, read_pairs
 from regard.data.pairs import Pairs
 from regard.training.settings import Settings
 
@@ -25,7 +25,7 @@ Files = Annotated[str | list[str], Field(description="a file of pairs, or two al
 class Data(Settings):
     """The table `[data]` of a task with pairs."""
 
-    name: str | None = Field(None, description="a generated task or a recipe; or else")
+    name: str | None = Field(None, description="a generated or downloaded dataset; or else")
     train: Files | None = None
     valid: Files | None = Field(
         None, description="if neither it nor test is given, both are held out"
@@ -37,7 +37,7 @@ class Data(Settings):
     source: int | str | None = Field(None, description="column (from 0) or key of the source")
     target: int | str | None = Field(None, description="column or key of the target")
     bad: Literal["refuse", "skip"] = Field("refuse", description="what lines without a pair meet")
-    folder: str | None = Field(None, description="of a recipe's files; by default REGARD_DATA")
+    folder: str | None = Field(None, description="with the dataset; by default REGARD_DATA")
     count: Count = Field(20_000, description="pairs to generate for training")
     valid_count: Count | None = Field(None, description="pairs for validation; all, or 1000 made")
     test_count: Count | None = Field(None, description="pairs for test; all, or 1000 made")
@@ -57,7 +57,7 @@ class Data(Settings):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str | None) -> str | None:
-        known = [*GENERATED, *RECIPES]
+        known = [*GENERATED, *DATASETS]
         if name is not None and name not in known:
             raise ValueError(f"is unknown data{nearest(name, known)}")
         return name
@@ -91,7 +91,7 @@ class Splits:
             count = data.count if split == "train" else count or 1000
             return generate(data.name, split, count=count, seed=self.seed)
         if data.name is not None:
-            return read_recipe(data.name, split, folder=data.folder)[:count]
+            return read_dataset(data.name, split, folder=data.folder)[:count]
         if data.valid is None and data.test is None:
             return held_out(self._whole, split)[:count]
         given = {"train": data.train, "valid": data.valid, "test": data.test}

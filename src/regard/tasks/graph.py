@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from regard.data.datasets import data_file, data_folder
 from regard.data.graph import (
     Graph,
     generate_graph,
@@ -16,7 +17,6 @@ from regard.data.graph import (
     read_planetoid,
     rows_that_sum_to_one,
 )
-from regard.data.recipes import data_file, data_folder
 from regard.models.graph import GraphAttentionNetwork
 from regard.tasks.node_classifier import NodeClassifier, read_graph_of, write_graph
 from regard.tasks.run import load_weights

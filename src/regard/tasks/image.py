@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from regard.data.datasets import data_folder
 from regard.data.image import (
     Images,
     as_input,
@@ -17,7 +18,6 @@ from regard.data.image import (
     read_fashion,
     read_idx,
 )
-from regard.data.recipes import data_folder
 from regard.models.image import ImageClassifier
 from regard.tasks.run import load_weights
 from regard.tasks.seer import Seer, read_classes, write_classes

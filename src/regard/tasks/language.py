@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.data import generate, train_tokenizer
+from regard.data.datasets import data_file
 from regard.data.lines import text_lines
-from regard.data.recipes import data_file
 from regard.models import LanguageModel
 from regard.tasks.tables import NamedOrFile, NoLoss
 from regard.tasks.writer import TOKENIZER, Model, Writer, build_language_model

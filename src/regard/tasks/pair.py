@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.data import Tokenizer, read_recipe, train_tokenizer
+from regard.data import Tokenizer, read_dataset, train_tokenizer
 from regard.data.matched import Matched, read_matched, shuffled
 from regard.data.scenes import generate_questions
 from regard.models.pair import PairClassifier
@@ -60,7 +60,7 @@ class Pair:
         self.translations = None
         if data.name == "tatoeba":
             splits = ("train", "valid", "test")
-            pairs = {split: read_recipe("tatoeba", split, folder=data.folder) for split in splits}
+            pairs = {split: read_dataset("tatoeba", split, folder=data.folder) for split in splits}
             self.translations = pairs["train"]
             self.train, self.valid, self.test = (
                 shuffled(pairs[split], seed=(seed, n)) for n, split in enumerate(splits)

@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.data import (
+    DATASETS,
     GENERATED,
-    RECIPES,
     Batch,
     Batches,
     Encoded,
@@ -201,7 +201,7 @@ class Translate:
 
     def _tokenizers(self) -> tuple[Tokenizer | None, Tokenizer]:
         data = self.data
-        known: dict[str, Any] = {**GENERATED, **RECIPES}
+        known: dict[str, Any] = {**GENERATED, **DATASETS}
         own = known[data.name] if data.name else None
         source = data.source_tokenizer or (own.source if own else None) or "characters"
         target = data.target_tokenizer or (own.target if own else "characters")

@@ -1,4 +1,4 @@
-"""Recipes that read real data from a folder: multi30k, pronounce, tatoeba."""
+"""Datasets that are downloaded and read from a directory: multi30k, pronounce, tatoeba."""
 
 import os
 from collections.abc import Callable
@@ -21,14 +21,14 @@ CMUDICT = (
 
 
 class Remote(NamedTuple):
-    """A file of a recipe, and where it comes from."""
+    """A file of a dataset, and where it comes from."""
 
     path: str  # below the data folder
     url: str
     sha256: str
 
 
-class Recipe(NamedTuple):
+class Dataset(NamedTuple):
     """Real data: what it is, whose it is, and how it becomes pairs."""
 
     about: str
@@ -65,7 +65,7 @@ def data_file(name: str, file: str, folder: str | Path | None = None) -> Path:
     return path
 
 
-def read_recipe(name: str, split: str = "train", *, folder: str | Path | None = None) -> Pairs:
+def read_dataset(name: str, split: str = "train", *, folder: str | Path | None = None) -> Pairs:
     """Read a split of real data.
 
     Args:
@@ -76,21 +76,21 @@ def read_recipe(name: str, split: str = "train", *, folder: str | Path | None = 
     Raises:
         FileNotFoundError: if it is not there, saying how to get it
     """
-    recipe = find_recipe(name)
+    dataset = find_dataset(name)
     check_split(split)
     folder = data_folder(folder)
-    missing = [file for file in recipe.files if not (folder / file).is_file()]
+    missing = [file for file in dataset.files if not (folder / file).is_file()]
     if missing:
-        how = f"regard data get {name}" if recipe.remote else f"put it there from {recipe.home}"
+        how = f"regard data get {name}" if dataset.remote else f"put it there from {dataset.home}"
         raise FileNotFoundError(f"{name} needs {folder / missing[0]}, which is not there: {how}")
-    return recipe.read(folder, split)
+    return dataset.read(folder, split)
 
 
-def find_recipe(name: str) -> Recipe:
-    """A recipe by name."""
-    if name not in RECIPES:
-        raise ValueError(f"unknown recipe {name!r}{nearest(name, RECIPES)}")
-    return RECIPES[name]
+def find_dataset(name: str) -> Dataset:
+    """A dataset by name."""
+    if name not in DATASETS:
+        raise ValueError(f"unknown dataset {name!r}{nearest(name, DATASETS)}")
+    return DATASETS[name]
 
 
 def _multi30k(source: str, target: str) -> Callable[[Path, str], Pairs]:
@@ -144,13 +144,13 @@ _CMUDICT_SUMS = {
 }
 
 
-def _multi30k_recipe(source: str, target: str) -> Recipe:
+def _multi30k_dataset(source: str, target: str) -> Dataset:
     remote = tuple(
         Remote(f"multi30k/{name}.gz", f"{MULTI30K}{name}.gz", sha256)
         for name, sha256 in _MULTI30K_SUMS.items()
         if name.endswith((source, target))
     )
-    return Recipe(
+    return Dataset(
         about=f"captions of pictures, {source} → {target}; 29,000 for training",
         licence="non-commercial research; captions: Elliott et al. 2016 and 2017, after Flickr30k",
         read=_multi30k(source, target),
@@ -162,11 +162,11 @@ def _multi30k_recipe(source: str, target: str) -> Recipe:
     )
 
 
-RECIPES = {
-    "multi30k": _multi30k_recipe("en", "de"),
-    "multi30k-en-fr": _multi30k_recipe("en", "fr"),
-    "multi30k-de-en": _multi30k_recipe("de", "en"),
-    "pronounce": Recipe(
+DATASETS = {
+    "multi30k": _multi30k_dataset("en", "de"),
+    "multi30k-en-fr": _multi30k_dataset("en", "fr"),
+    "multi30k-de-en": _multi30k_dataset("de", "en"),
+    "pronounce": Dataset(
         about="English words → their phonemes (CMUDict 0.7b without stress); 109,000 words",
         licence="BSD, © 1993–2015 Carnegie Mellon University",
         read=_pronounce,
@@ -179,7 +179,7 @@ RECIPES = {
         target="phonemes",
         home="http://www.speech.cs.cmu.edu/cgi-bin/cmudict",
     ),
-    "tatoeba": Recipe(
+    "tatoeba": Dataset(
         about="Korean sentences → English; split by English sentence",
         licence="CC BY 2.0 FR, tatoeba.org, by way of manythings.org/anki",
         read=_tatoeba,

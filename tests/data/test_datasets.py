@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.data import RECIPES, SPLITS, data_folder, read_pairs, read_recipe
+from regard.data import DATASETS, SPLITS, data_folder, read_dataset, read_pairs
 from regard.data.fetch import checksum
 
 
@@ -15,26 +15,26 @@ from regard.data.fetch import checksum
     ],
 )
 def test_multi30k_is_read_in_three_directions(real_data, name, first, sizes):
-    splits = [read_recipe(name, split, folder=real_data) for split in SPLITS]
+    splits = [read_dataset(name, split, folder=real_data) for split in SPLITS]
     assert tuple(map(len, splits)) == sizes
     assert all(text.startswith(start) for text, start in zip(splits[0][0], first, strict=True))
 
 
 @pytest.mark.parametrize(("name", "side"), [("pronounce", 0), ("tatoeba", 1)])
 def test_no_word_or_sentence_is_in_two_splits(real_data, name, side):
-    kept = [{pair[side] for pair in read_recipe(name, s, folder=real_data)} for s in SPLITS]
+    kept = [{pair[side] for pair in read_dataset(name, s, folder=real_data)} for s in SPLITS]
     assert kept[0] & kept[1] == kept[0] & kept[2] == kept[1] & kept[2] == set()
     assert min(map(len, kept)) > 200
 
 
 def test_pronounce_and_tatoeba_go_the_right_way(real_data):
-    words = list(read_recipe("pronounce", "test", folder=real_data))
+    words = list(read_dataset("pronounce", "test", folder=real_data))
     assert ("ABDOMEN", "AE B D AH M AH N") in words
-    assert ("쏴!", "Fire!") in list(read_recipe("tatoeba", folder=real_data))
+    assert ("쏴!", "Fire!") in list(read_dataset("tatoeba", folder=real_data))
 
 
 def test_a_word_for_test_keeps_the_pronunciations_that_the_other_file_has(real_data):
-    test = list(read_recipe("pronounce", "test", folder=real_data))
+    test = list(read_dataset("pronounce", "test", folder=real_data))
     held = read_pairs(real_data / "cmudict" / "dev.dict")
     assert test[: len(held)] == list(held)
     assert {word for word, _ in test} == set(held.sources)
@@ -42,7 +42,7 @@ def test_a_word_for_test_keeps_the_pronunciations_that_the_other_file_has(real_d
 
 
 def test_the_checksums_are_those_of_the_files(real_data):
-    remote = {file for recipe in RECIPES.values() for file in recipe.remote}
+    remote = {file for dataset in DATASETS.values() for file in dataset.remote}
     assert len(remote) == 11
     for file in remote:
         assert checksum(real_data / file.path) == file.sha256
@@ -56,11 +56,11 @@ def test_the_dates_of_the_book_are_fixed_width(real_data):
 
 def test_missing_data_says_how_to_get_it(tmp_path):
     with pytest.raises(FileNotFoundError, match="regard data get pronounce"):
-        read_recipe("pronounce", folder=tmp_path)
+        read_dataset("pronounce", folder=tmp_path)
     with pytest.raises(FileNotFoundError, match=r"put it there from .*manythings"):
-        read_recipe("tatoeba", folder=tmp_path)
+        read_dataset("tatoeba", folder=tmp_path)
     with pytest.raises(ValueError, match="did you mean 'tatoeba'"):
-        read_recipe("tatoba", folder=tmp_path)
+        read_dataset("tatoba", folder=tmp_path)
 
 
 def test_the_data_folder_is_the_one_asked_for_or_the_environments(monkeypatch):
