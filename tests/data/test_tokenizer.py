@@ -6,7 +6,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.data import Pairs, load_tokenizer, train_tokenizer, train_tokenizers
-from regard.data.graphemes import graphemes, words
 from regard.data.tokenizer import KINDS
 
 SCRIPTS = [
@@ -26,38 +25,6 @@ ANY = st.one_of(
         st.sampled_from([*"가각ᄀ ᅡ ᆨ👩💻🇰🇷👍🏽❤ab .,\n\r\t", "\u200d", "\ufe0f", "\u0301", "ש", "ָ"])
     ),
 )
-
-
-@given(ANY)
-def test_graphemes_and_words_together_are_the_text(text):
-    assert "".join(graphemes(text)) == text
-    assert "".join(words(text)) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "sizes"),
-    [
-        ("e\u0301a", [2, 1]),
-        (unicodedata.normalize("NFD", "한글"), [3, 3]),
-        ("👩‍👩‍👧‍👦", [7]),
-        ("🇰🇷🇩🇪", [2, 2]),
-        ("👍🏽❤️1️⃣", [2, 2, 3]),
-        ("\r\na", [2, 1]),
-        ("abc", [1, 1, 1]),
-    ],
-)
-def test_a_grapheme_is_what_a_reader_calls_a_character(text, sizes):
-    assert [len(cluster) for cluster in graphemes(text)] == sizes
-
-
-def test_words_keep_marks_and_emoji_whole():
-    assert words(" नमस्ते 👩‍💻 e\u0301tude, 한국어") == [
-        " नमस्ते",
-        " 👩‍💻",
-        " e\u0301tude",
-        ",",
-        " 한국어",
-    ]
 
 
 @pytest.mark.parametrize("kind", ["characters", "words"])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.visual.display_width import display_width, fit, graphemes, letters, printable
+from regard.visual.display_width import display_width, fit, letters, printable
 
 
 @pytest.mark.parametrize(
@@ -38,16 +38,6 @@ from regard.visual.display_width import display_width, fit, graphemes, letters, 
 )
 def test_display_width_is_the_number_of_columns(text, columns):
     assert display_width(text) == columns
-
-
-def test_graphemes_are_what_a_reader_counts():
-    text = "e\u0301👩‍💻🇰🇷🇫🇷한a"
-    assert list(graphemes(text)) == ["e\u0301", "👩‍💻", "🇰🇷", "🇫🇷", "한", "a"]
-
-
-@given(st.text())
-def test_graphemes_lose_nothing(text):
-    assert "".join(graphemes(text)) == text
 
 
 @given(st.text(), st.integers(1, 23), st.booleans())

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
-from regard.data.graphemes import graphemes, words
+from regard.core.graphemes import graphemes, words
 from regard.data.tokenizer_file import REPLACEMENT, SPECIAL, Stored
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from regard.core.graphemes import graphemes
 from regard.data import Batch, Batches, Pairs, encode_pairs
-from regard.data.graphemes import graphemes
 from regard.evaluation import (
     Edit,
     Figure,

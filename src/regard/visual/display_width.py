@@ -1,35 +1,14 @@
 """How many columns of a terminal a text takes: marks, wide letters, emoji, either direction."""
 
 import unicodedata
-from collections.abc import Iterator
 
-ZERO_WIDTH_JOINER = "\u200d"
+from regard.core.graphemes import graphemes
+
 EMOJI_STYLE = "\ufe0f"
 FIRST_STRONG_ISOLATE, POP_ISOLATE = "\u2068", "\u2069"
 DIRECTION_MARKS = (  # every character of Annex 9 that changes direction and is not seen
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
-
-
-def graphemes(text: str) -> Iterator[str]:
-    """Split a text into what a reader calls characters, each with its marks and joined emoji.
-
-    A working subset of the extended grapheme clusters of Unicode Standard Annex 29: marks, Hangul
-    jamo, emoji modifiers, tags and ZWJ sequences, and pairs of regional indicators.
-
-    >>> list(graphemes("e\u0301a")) == ["e\u0301", "a"]
-    True
-    >>> [len(g) for g in graphemes("👩‍💻🇰🇷!")]
-    [3, 2, 1]
-    """
-    cluster = ""
-    for char in text:
-        if cluster and not _joins(cluster, char):
-            yield cluster
-            cluster = ""
-        cluster += char
-    if cluster:
-        yield cluster
 
 
 def display_width(text: str) -> int:
@@ -100,25 +79,16 @@ def _bare(label: str) -> str:
     return label.replace(FIRST_STRONG_ISOLATE, "").replace(POP_ISOLATE, "")
 
 
-def _joins(cluster: str, char: str) -> bool:
-    if char == ZERO_WIDTH_JOINER:
-        return True
-    if _is_mark(char):
-        return True
-    if _is_modifier(char) or cluster[-1] == ZERO_WIDTH_JOINER:  # these change emoji alone
-        return unicodedata.category(cluster[0]) == "So"
-    if "\u1160" <= char <= "\u11ff":  # vowels and finals of Hangul follow their initial
-        return "\u1100" <= cluster[0] <= "\u115f" or "\uac00" <= cluster[0] <= "\ud7a3"
-    return _is_regional(char) and len(cluster) == 1 and _is_regional(cluster)
-
-
 def _cluster_width(cluster: str) -> int:
-    if EMOJI_STYLE in cluster or (len(cluster) == 2 and all(map(_is_regional, cluster))):
+    if EMOJI_STYLE in cluster or (len(cluster) > 1 and all(map(_is_regional, cluster[:2]))):
         return 2
     first = _char_width(cluster[0])
-    # A spacing vowel sign stands beside its consonant and takes a column of its own.
-    beside = sum(unicodedata.category(char) == "Mc" for char in cluster[1:])
-    return first + beside if first else max(map(_char_width, cluster))
+    if unicodedata.category(cluster[0]) == "So":  # an emoji with modifiers and joined emoji
+        return first
+    # Vowels and finals of Hangul are drawn inside their initial; spacing vowel signs beside theirs.
+    return first + sum(
+        _char_width(char) for char in cluster[1:] if not "\u1160" <= char <= "\u11ff"
+    )
 
 
 def _char_width(char: str) -> int:
@@ -129,10 +99,6 @@ def _char_width(char: str) -> int:
 
 def _is_mark(char: str) -> bool:
     return unicodedata.category(char) in ("Mn", "Me", "Mc")
-
-
-def _is_modifier(char: str) -> bool:  # skin tones, and the tag letters of flags such as Wales'
-    return "\U0001f3fb" <= char <= "\U0001f3ff" or "\U000e0020" <= char <= "\U000e007f"
 
 
 def _is_regional(char: str) -> bool:

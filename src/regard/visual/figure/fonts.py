@@ -9,7 +9,8 @@ from typing import NamedTuple
 from matplotlib import font_manager
 from matplotlib.ft2font import FT2Font
 
-from regard.visual.display_width import graphemes, printable
+from regard.core.graphemes import graphemes
+from regard.visual.display_width import printable
 
 LATIN = "DejaVu Sans"  # comes with matplotlib; Latin, Greek, Cyrillic, Arabic, Hebrew, symbols
 MISSING = "□"
