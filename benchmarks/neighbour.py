@@ -33,8 +33,8 @@ def main(name: str) -> None:
     found = nearest([str(source) for source in train.sources], list(wanted))
     written, references = [train.targets[n] for n in found], list(wanted.values())
     print(f"{name}: {len(train):,} pairs seen, {len(wanted):,} sources asked")
-    print(f"chrF  {chrf(written, references, samples=0).figure.value:.1f}")
-    print(f"BLEU  {bleu(written, references, samples=0).figure.value:.1f}")
+    print(f"chrF  {chrf(written, references, samples=0).metric.value:.1f}")
+    print(f"BLEU  {bleu(written, references, samples=0).metric.value:.1f}")
 
 
 if __name__ == "__main__":

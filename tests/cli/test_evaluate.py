@@ -1,4 +1,4 @@
-"""`regard evaluate`: figures that can be worked out by hand, for any run, in words and in JSON."""
+"""`regard evaluate`: metrics that can be worked out by hand, for any run, in words and in JSON."""
 
 import json
 
@@ -9,8 +9,8 @@ import regard
 from regard.cli import main
 from regard.data import Pairs
 from regard.data.batch import EOS
+from regard.evaluation import evaluate_translator
 from regard.tasks import TASKS, Translate
-from regard.tasks.judged import judge
 from regard.training import train
 from regard.training.config import read_config
 
@@ -42,12 +42,12 @@ def test_what_the_model_writes_is_right_and_anything_else_is_wrong(run, tmp_path
     assert main(["evaluate", str(run), "--data", str(file), "--beam", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["sources"], found["pairs"]) == (3, 4)  # one source has two references
-    assert found["figures"]["exact"]["value"] == pytest.approx(2 / 3)
+    assert found["metrics"]["exact"]["value"] == pytest.approx(2 / 3)
     letters = sum(len(written[n]) for n in (0, 1, 2))
-    assert found["figures"]["cer"]["value"] == pytest.approx(len(written[1]) / letters)
+    assert found["metrics"]["cer"]["value"] == pytest.approx(len(written[1]) / letters)
     (worst,) = found["worst"]
-    assert (worst["source"], worst["written"]) == ("hello", written[1])
-    assert all(edit["wanted"] == "#" for edit in found["confusions"])
+    assert (worst["source"], worst["prediction"]) == ("hello", written[1])
+    assert all(edit["reference"] == "#" for edit in found["confusions"])
     assert sum(edit["count"] for edit in found["confusions"]) == len(written[1])
 
 
@@ -71,11 +71,11 @@ def test_words_have_bleu_and_phonemes_have_two_error_rates():
         tokenizer = train_tokenizer(kind, ["a b c"])
         model = build_model({"kind": "luong", "preset": "tiny"}, tokenizer, tokenizer)
         pairs = Pairs.collect([("a b c", "a b"), ("b", "c c")])
-        found = judge(Translator(model, tokenizer, tokenizer), pairs)
-        assert names <= set(found.figures)
+        found = evaluate_translator(Translator(model, tokenizer, tokenizer), pairs)
+        assert names <= set(found.metrics)
         assert set(found.signatures) == names & {"bleu", "chrf"}
         if kind == "phonemes":
-            assert found.figures["wer"].value == 1 - found.figures["exact"].value
+            assert found.metrics["wer"].value == 1 - found.metrics["exact"].value
 
 
 def test_a_baseline_that_gives_no_reasons_is_measured_all_the_same(tmp_path, capsys):
@@ -96,8 +96,8 @@ def test_another_task_says_what_it_measures_itself(tmp_path, capsys):
     train(TASKS["memory"].from_config(config), config, tmp_path / "run")
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)["figures"]
-    assert all(isinstance(value, float) for value in figures.values())
+    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    assert all(isinstance(value, float) for value in metrics.values())
     assert main(["evaluate", str(tmp_path / "run"), "--data", "x.tsv"]) == 1
 
 

@@ -36,8 +36,11 @@ def test_the_distance_is_a_distance(a, b, c):
 def test_there_are_as_many_edits_as_the_distance_and_they_account_for_every_letter(a, b):
     found = edits(a, b)
     assert len(found) == distance(a, b)
-    assert all(edit.wanted != edit.written for edit in found)
-    lost, new = ([e.wanted for e in found if e.wanted], [e.written for e in found if e.written])
+    assert all(edit.reference != edit.prediction for edit in found)
+    lost, new = (
+        [e.reference for e in found if e.reference],
+        [e.prediction for e in found if e.prediction],
+    )
     assert sorted([*a, *lost]) == sorted([*b, *new])
 
 

@@ -9,8 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from regard.data import Pairs
+    from regard.evaluation import TranslationReport
     from regard.tasks import Translator
-    from regard.tasks.judged import Judged
 
 PERCENT = ("exact", "cer", "per", "wer", "accuracy")
 
@@ -42,18 +42,20 @@ def evaluate(
     if read_run_config(run).task != "translate":
         if data:
             raise ValueError("--data is for runs of the task translate")
-        figures = _figures(run)
-        width = max(map(len, figures))
-        rows = [f"{name:<{width}}{value:>10.4f}" for name, value in figures.items()]
-        print(json.dumps({"figures": figures}, indent=2) if as_json else "\n".join(rows))
+        metrics = _metrics(run)
+        width = max(map(len, metrics))
+        rows = [f"{name:<{width}}{value:>10.4f}" for name, value in metrics.items()]
+        print(json.dumps({"metrics": metrics}, indent=2) if as_json else "\n".join(rows))
         return
-    from regard.tasks.judged import judge
+    from regard.evaluation import evaluate_translator
 
     model = load(run)
     pairs = _pairs(model, data, split)
     how = {"lowercase": True} if lowercase else {}
     print(f"translating {len(pairs):,} pairs", file=sys.stderr)
-    found = judge(model, pairs, shown=shown, bleu_options=how, beam=beam, penalty=penalty)
+    found = evaluate_translator(
+        model, pairs, shown=shown, bleu_options=how, beam=beam, penalty=penalty
+    )
     if as_json:
         print(json.dumps({"beam": beam, **found.as_dict()}, ensure_ascii=False, indent=2))
     else:
@@ -76,7 +78,7 @@ def _pairs(translator: "Translator", data: list[Path] | None, split: str) -> "Pa
     return Splits(read_settings(Data, config.data, "data"), config.seed).read(split)
 
 
-def _figures(run: Path) -> dict[str, float]:
+def _metrics(run: Path) -> dict[str, float]:
     """What a task says of its own held-out data."""
     from regard.tasks import TASKS, load_weights
     from regard.training import read_run_config
@@ -86,24 +88,24 @@ def _figures(run: Path) -> dict[str, float]:
     return task.evaluate(load_weights(task.build(), run))
 
 
-def _table(found: "Judged") -> str:
+def _table(found: "TranslationReport") -> str:
     lines = [f"{found.sources:,} sources, {found.pairs:,} pairs"]
-    for name, figure in found.figures.items():
+    for name, metric in found.metrics.items():
         share = name in PERCENT
-        value, low, high = (100 * x if share else x for x in figure)
+        value, low, high = (100 * x if share else x for x in metric)
         unit = " %" if share else ""
         sure = f"  [{low:.2f}, {high:.2f}]" if low != high else ""
         lines.append(f"{name:<12}{value:>8.2f}{unit:<2}{sure}")
     lines += [f"{name}: {signature}" for name, signature in found.signatures.items()]
     if found.worst:
         lines += ["", "worst"]
-        for mistake in found.worst:
-            lines.append(f"  {found.read[mistake.number]}")
-            lines.append(f"    wrote   {mistake.written}")
-            lines.append(f"    wanted  {mistake.wanted}")
+        for mistake, source in zip(found.worst, found.worst_sources, strict=True):
+            lines.append(f"  {source}")
+            lines.append(f"    wrote   {mistake.prediction}")
+            lines.append(f"    wanted  {mistake.reference}")
     if found.confusions:
         lines += ["", "most often"]
         for edit, count in found.confusions:
-            wanted, written = edit.wanted or "nothing", edit.written or "nothing"
+            wanted, written = edit.reference or "nothing", edit.prediction or "nothing"
             lines.append(f"  {count:>5} ×  {wanted} → {written}")
     return "\n".join(lines)

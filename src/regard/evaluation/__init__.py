@@ -1,27 +1,36 @@
-"""How good written texts are, how sure that is, and what is wrong with them."""
+"""Metrics of predicted texts, their confidence intervals, and the errors behind them."""
 
-from regard.evaluation.edits import Edit, distance, edits
-from regard.evaluation.errors import Mistake, confusions, worst
-from regard.evaluation.interval import Figure, resampled
-from regard.evaluation.likelihood import Predicted, predicted
-from regard.evaluation.overlap import Overlap, bleu, chrf
-from regard.evaluation.rates import Rate, error_rate, exact_match
+from regard.evaluation.edits import Edit, Mistake, confusions, distance, edits, worst
+from regard.evaluation.likelihood import Likelihood, teacher_forced
+from regard.evaluation.metrics import (
+    CorpusScore,
+    Metric,
+    Rate,
+    bleu,
+    bootstrap,
+    chrf,
+    error_rate,
+    exact_match,
+)
+from regard.evaluation.translation import TranslationReport, evaluate_translator
 
 __all__ = [
+    "CorpusScore",
     "Edit",
-    "Figure",
+    "Likelihood",
+    "Metric",
     "Mistake",
-    "Overlap",
-    "Predicted",
     "Rate",
+    "TranslationReport",
     "bleu",
+    "bootstrap",
     "chrf",
     "confusions",
     "distance",
     "edits",
     "error_rate",
+    "evaluate_translator",
     "exact_match",
-    "predicted",
-    "resampled",
+    "teacher_forced",
     "worst",
 ]
