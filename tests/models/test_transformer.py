@@ -8,7 +8,7 @@ from torch import nn
 
 import regard
 from regard.layers import EfficientAttention, Learned, PositionalEncoding
-from regard.models import DecoderStack, EncoderStack, Transformer, parameters
+from regard.models import DecoderStack, EncoderStack, Transformer, build, parameters
 
 B, S, T, SOURCE, TARGET, DIM, HEADS, HIDDEN = 3, 7, 5, 13, 17, 12, 3, 11
 LENGTHS = torch.tensor([7, 4, 2])
@@ -225,3 +225,21 @@ def test_bad_configuration_gets_a_sentence(options, sentence):
 def test_frames_cannot_share_an_embedding():
     with pytest.raises(ValueError, match="which is frames"):
         Transformer(None, TARGET, **SIZES, frames=3, tie="all")
+
+
+def test_the_three_attentions_have_explicit_roles() -> None:
+    from regard.layers.role import AttentionRole
+
+    model = build("transformer", "tiny", source_vocabulary=13, target_vocabulary=17)
+    copied = Transformer.from_torch(torch.nn.Transformer(12, 3, 1, 1, 24, batch_first=True), 13, 17)
+    for each in (model, copied):
+        roles = {
+            name.rpartition(".")[2] + name[:2]: module.role
+            for name, module in each.named_modules()
+            if isinstance(getattr(module, "role", None), AttentionRole)
+        }
+        assert roles == {
+            "attentionen": ("encoder self-attention", "source", "source"),
+            "attentionde": ("masked decoder self-attention", "target", "target"),
+            "memory_attentionde": ("encoder–decoder attention", "target", "source"),
+        }

@@ -9,6 +9,7 @@ from regard.core.mask import Grid, Mask, Window
 from regard.core.mask.algebra import And
 from regard.layers.heads import mask_over_heads, without_hidden
 from regard.layers.padding import padding, without_padding
+from regard.layers.role import AttentionRole
 from regard.paths.linear import LinearState, linear_context, linear_start, linear_step
 
 
@@ -62,6 +63,8 @@ class EfficientAttention(nn.Module):
         out_dim: width of the output, `dim` if not given
         bias: whether the four projections have one
     """
+
+    role: AttentionRole | None = None  # set by the model
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from regard.core.score import General, Location, Score, precise
 from regard.layers.cache import Past, SharedMemory, start
 from regard.layers.dropout import check_dropout
 from regard.layers.heads import computed_map
+from regard.layers.role import AttentionRole
 from regard.layers.windows import around, in_chunks, interval
 
 
@@ -81,6 +82,8 @@ class LocalAttention(nn.Module):
             `PredictedCenter`; the query's own position if None
         dropout: of the weights, in train mode
     """
+
+    role: AttentionRole | None = None  # set by the model
 
     def __init__(
         self,

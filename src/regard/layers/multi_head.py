@@ -22,6 +22,7 @@ from regard.layers.heads import (
 )
 from regard.layers.per_head import per_head
 from regard.layers.position import ALiBi, Position, Rotary
+from regard.layers.role import AttentionRole
 from regard.layers.step import attend_step, suits
 
 MultiHeadState = Past | SharedMemory
@@ -66,6 +67,8 @@ class MultiHeadAttention(nn.Module):
         qk_norm: makes, from the width of a head, a module that normalizes queries, and another
             for keys, such as `nn.RMSNorm`. Henry et al. 2020
     """
+
+    role: AttentionRole | None = None  # set by the model
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from regard.layers.cache import Past, SharedMemory
 from regard.layers.hard import HardGumbel
 from regard.layers.local import LocalAttention, PredictedCenter
 from regard.layers.recurrence import can_unroll, recur_asking
+from regard.layers.role import ENCODER_DECODER
 from regard.models.memory import Memory
 from regard.models.score import find_score
 
@@ -61,6 +62,7 @@ class GlobalAligner(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        self.role = ENCODER_DECODER
         self.score: Score = find_score(score, query_dim, key_dim)
         self.normalize = find_normalizer(normalize)
         self.evaluate = find_normalizer(normalize if evaluate is None else evaluate)
@@ -193,6 +195,7 @@ class LocalAligner(nn.Module):
             center=None if center is None else center(query_dim),
             dropout=dropout,
         )
+        self.attention.role = ENCODER_DECODER
 
     def forward(self, query: Tensor, memory: Memory, *, return_map: bool = False) -> Answer:
         """Contexts (batch, M, key_dim) of queries (batch, M, query_dim), and their map."""

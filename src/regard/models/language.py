@@ -12,6 +12,7 @@ from regard.core.score import Score
 from regard.layers.dropout import check_dropout, drop
 from regard.layers.moves import Moves, as_moves
 from regard.layers.multi_head import MultiHeadState
+from regard.layers.role import MASKED_SELF
 from regard.models.embedding import Tokens, tied
 from regard.models.memory import Maps
 from regard.models.position import positions
@@ -97,6 +98,7 @@ class LanguageModel(nn.Module):
             position=own,
             activation=activation,
             dropout=dropout,
+            role=MASKED_SELF,
         )
         self.output = nn.Linear(dim, vocabulary)
         self.dropout = dropout

@@ -1,5 +1,7 @@
 """The pair classifier: two inputs look at each other, and a class is read off both."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -50,7 +52,7 @@ class Side(nn.Module):
         self.phrases = None if phrase == 1 or vocabulary is None else Phrases(dim, phrase)
         self.encoder = None
         if layers:
-            options = {"heads": heads, "hidden": 2 * dim, "dropout": dropout}
+            options: dict[str, Any] = {"heads": heads, "hidden": 2 * dim, "dropout": dropout}
             self.encoder = EncoderStack(layers, dim, norm="pre", **options)
         self.dropout = dropout
 

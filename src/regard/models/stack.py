@@ -11,6 +11,7 @@ from regard.core.mask import Mask
 from regard.core.names import nearest
 from regard.layers.add_norm import PostNorm, PreNorm
 from regard.layers.multi_head import MultiHeadAttention, MultiHeadState
+from regard.layers.role import DECODER_SELF, ENCODER_DECODER, SELF, AttentionRole
 from regard.layers.transformer import Decoded, DecoderLayer, DecoderState, EncoderLayer
 from regard.models.embedding import check_sizes
 from regard.models.memory import Maps
@@ -43,6 +44,7 @@ class EncoderStack(nn.Module):
         *,
         norm: str = "post",
         attention_dropout: float | None = None,
+        role: AttentionRole = SELF,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -54,6 +56,13 @@ class EncoderStack(nn.Module):
             for layer in made:
                 if isinstance(layer.attention, MultiHeadAttention):
                     layer.attention.dropout = attention_dropout
+        self.set_role(role)
+
+    def set_role(self, role: AttentionRole) -> "EncoderStack":
+        """Name the attention of every layer, for traces."""
+        for layer in self.layers:
+            layer.attention.role = role  # type: ignore
+        return self
 
     @classmethod
     def from_torch(cls, stack: nn.TransformerEncoder) -> "EncoderStack":
@@ -62,7 +71,7 @@ class EncoderStack(nn.Module):
         new = cls(1, first.embed_dim, heads=first.num_heads, hidden=1)
         new.layers = nn.ModuleList(EncoderLayer.from_torch(layer) for layer in stack.layers)
         new.norm = nn.Identity() if stack.norm is None else deepcopy(stack.norm)
-        return new.train(stack.training)
+        return new.set_role(SELF).train(stack.training)
 
     def forward(
         self, x: Tensor, *, mask: Mask | Tensor | None = None, return_map: bool = False
@@ -122,6 +131,13 @@ class DecoderStack(nn.Module):
         if attention_dropout is not None:
             for layer in made:
                 layer.attention.dropout = layer.memory_attention.dropout = attention_dropout
+        self._set_roles()
+
+    def _set_roles(self) -> "DecoderStack":
+        for layer in self.layers:
+            layer.attention.role = DECODER_SELF  # type: ignore
+            layer.memory_attention.role = ENCODER_DECODER  # type: ignore
+        return self
 
     @classmethod
     def from_torch(cls, stack: nn.TransformerDecoder) -> "DecoderStack":
@@ -130,7 +146,7 @@ class DecoderStack(nn.Module):
         new = cls(1, first.embed_dim, heads=first.num_heads, hidden=1)
         new.layers = nn.ModuleList(DecoderLayer.from_torch(layer) for layer in stack.layers)
         new.norm = nn.Identity() if stack.norm is None else deepcopy(stack.norm)
-        return new.train(stack.training)
+        return new._set_roles().train(stack.training)
 
     def forward(
         self,

@@ -12,6 +12,7 @@ from regard.core.score import Score
 from regard.layers.dropout import check_dropout, drop
 from regard.layers.moves import Moves, as_moves
 from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.role import ENCODER_SELF
 from regard.layers.transformer import DecoderState
 from regard.models.embedding import Frames, Tokens, reader, tied
 from regard.models.memory import Maps, Memory, real, without_padding
@@ -121,7 +122,7 @@ class Transformer(nn.Module):
                 f"encoder_attention={encoder_attention!r} does not have; use position='sinusoidal'"
             )
         inner = dot if make is MultiHeadAttention else {"attention": make}
-        self.encoder = EncoderStack(layers, dim, **inner, **options)
+        self.encoder = EncoderStack(layers, dim, role=ENCODER_SELF, **inner, **options)
         count = layers if decoder_layers is None else decoder_layers
         self.decoder = DecoderStack(count, dim, **dot, **options)
         self.output = nn.Linear(dim, target_vocabulary)
@@ -140,7 +141,7 @@ class Transformer(nn.Module):
         options = {"dropout": 0.0, **options, "dim": first.embed_dim, "heads": first.num_heads}
         new = cls(source_vocabulary, target_vocabulary, layers=1, hidden=1, **options)
         new = new.to(first.out_proj.weight)
-        new.encoder = EncoderStack.from_torch(model.encoder)
+        new.encoder = EncoderStack.from_torch(model.encoder).set_role(ENCODER_SELF)
         new.decoder = DecoderStack.from_torch(model.decoder)
         return new.train(model.training)
 
