@@ -1,6 +1,5 @@
 """A map becomes a PNG or an SVG with the right colours and labels, in any script."""
 
-import warnings
 from pathlib import Path
 
 import matplotlib
@@ -10,7 +9,6 @@ import torch
 from matplotlib.image import imread
 
 from regard.visual.figure import heatmap
-from regard.visual.figure.fonts import lettering
 
 WEIGHTS = torch.tensor([[1.0, 0.0, 0.0], [0.25, 0.5, 0.25]])
 
@@ -69,32 +67,3 @@ def test_bad_input_is_one_sentence(tmp_path: Path, weights, name: str, complaint
 def test_an_empty_map_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
         heatmap(torch.ones(0, 3), [], ["x", "y", "z"], tmp_path / "a.png")
-
-
-@pytest.mark.parametrize("text", ["고양이", "日本語の猫", "中文", "سلام", "שלום", "ελληνικά"])
-def test_a_script_is_written_by_a_font_or_missed_aloud(text: str) -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        families, (label,) = lettering([text])
-    if caught:
-        assert "apt install fonts-noto-cjk" in str(caught[0].message)
-        assert "□" in label
-    else:
-        assert families[0] == "DejaVu Sans"
-        assert label == text
-
-
-def test_letters_that_no_font_has_are_named_and_the_remedy_is_said() -> None:
-    with pytest.warns(UserWarning, match="no font here has .*apt install fonts-noto-core"):
-        _, (label,) = lettering(["a\U00012000b"])  # a cuneiform sign
-    assert label == "a□b"
-
-
-def test_an_emoji_without_a_font_is_written_as_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib import font_manager
-
-    only = [f for f in font_manager.fontManager.ttflist if f.name == "DejaVu Sans"]
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", only)
-    with pytest.warns(UserWarning, match="fonts-symbola"):
-        _, (label,) = lettering(["👩‍💻!"])
-    assert label == "[woman, personal computer]!"

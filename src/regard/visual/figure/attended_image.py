@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 
 SIDE, LINE = 1.35, 0.18  # inches of an image, and of a line above it
 
@@ -37,7 +37,7 @@ def attended_images(
             "images, weights and titles should be of one length, 1 or more, got "
             f"{len(images)}, {len(weights)} and {len(titles)}"
         )
-    written = lettering([*(line for text in titles for line in text.split("\n")), title or ""])
+    written = choose_fonts([*(line for text in titles for line in text.split("\n")), title or ""])
     lines = iter(written.labels)
     wide, high = min(columns, len(images)), -(-len(images) // columns)
     band = LINE * max(text.count("\n") + 1 for text in titles)

@@ -1,10 +1,13 @@
-"""A matplotlib figure without pyplot: nothing global is opened, nothing needs a screen."""
+"""Matplotlib figures without pyplot: no global state, no display."""
 
 from pathlib import Path
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from regard.core.files import atomic_file
+from regard.visual.figure.fonts import report_missing
 
 FORMATS = (".png", ".svg")
 RESOLUTION = 160  # dots per inch of a PNG
@@ -18,7 +21,7 @@ def figure(width: float, height: float) -> Figure:
 
 
 def save(drawn: Figure, path: str | Path) -> Path:
-    """Write a figure as PNG or SVG, by the path's suffix; folders are made.
+    """Write a figure as PNG or SVG, by the path's suffix; missing directories are created.
 
     Text in an SVG becomes outlines, so that it looks the same where the font is missing.
 
@@ -28,12 +31,13 @@ def save(drawn: Figure, path: str | Path) -> Path:
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
         raise ValueError(
-            f"a figure is written as .png or .svg, got {path.name!r}; for a page use .html"
+            f"expected a file name that ends in .png or .svg, got {path.name!r}; a page is .html"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    # same figure, same file
-    with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "regard"}):
-        is_svg = path.suffix.lower() == ".svg"
-        metadata = {"Date": None} if is_svg else {}
-        drawn.savefig(path, dpi=RESOLUTION, bbox_inches="tight", pad_inches=0.12, metadata=metadata)
+    # no date and no random names: the same figure is the same file
+    deterministic = {"svg.fonttype": "path", "svg.hashsalt": "regard"}
+    metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
+    with matplotlib.rc_context(deterministic), atomic_file(path) as part:
+        drawn.savefig(part, dpi=RESOLUTION, bbox_inches="tight", pad_inches=0.12, metadata=metadata)
+    report_missing()
     return path

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.patches import Rectangle
 
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 
 CELL = 0.42  # inches
 RIGHT, WRONG = "#1b9e77", "#d95f02"
@@ -44,7 +44,7 @@ def choices(
     longest = max(map(len, rows))
     drawn = figure(CELL * longest + 0.6, CELL * len(rows) + 0.8)
     axes = drawn.add_subplot()
-    written = lettering([symbol for row in rows for symbol in row] + [title or ""])
+    written = choose_fonts([symbol for row in rows for symbol in row] + [title or ""])
     labels = iter(written.labels)
     for y, row in enumerate(rows):
         for x in range(len(row)):

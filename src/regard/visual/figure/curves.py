@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from regard.training.metrics import read_metrics
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 
 INK = ("#0a58b8", "#b35900", "#00795c", "#8a3a8f", "#555d66", "#a31545")  # told apart by anybody
 LINES = ("-", "--", "-.", ":")
@@ -44,7 +44,7 @@ def curves(
             f"none of the figures {', '.join(figures)} in {', '.join(map(str, named.values()))}; "
             f"there are {', '.join(present) or 'none at all'}"
         )
-    families, labels = lettering(found)
+    families, labels = choose_fonts(found)
     drawn = figure(4.2 * len(shown), 3.0)
     places = drawn.subplots(1, len(shown), squeeze=False)[0]
     for place, each in zip(places, shown, strict=True):

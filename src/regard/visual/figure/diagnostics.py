@@ -8,7 +8,7 @@ import numpy as np
 from regard.analysis import diagnose
 from regard.trace import Trace
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 from regard.visual.figure.grid import one_example
 
 MEASURES = ("entropy", "sink", "diagonality", "previous", "next", "redundancy")
@@ -43,7 +43,7 @@ def diagnostics(trace: Trace, path: str | Path, *, measures: Iterable[str] = MEA
         raise ValueError(f"measures are {', '.join(MEASURES)}, got {', '.join(unknown) or 'none'}")
     calls = one_example(trace, "the diagnostics")
     rows = diagnose(Trace(calls, trace.tokens))
-    families, names = lettering(call.name for call in calls)
+    families, names = choose_fonts(call.name for call in calls)
     across = max(call.heads for call in calls)
     high, wide = 0.32 * len(calls) + 0.9, max(0.42 * across, 1.4)
     drawn = figure(wide * len(chosen) + 1.5, high)

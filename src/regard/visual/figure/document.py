@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 
 if TYPE_CHECKING:
     from regard.visual.document import ShadedDocument
@@ -34,7 +34,7 @@ def draw_document(document: "ShadedDocument", path: str | Path, *, width: float 
     Returns: the path
     """
     words = [word.strip() for part in document.sentences for word in part if word.strip()]
-    written = lettering([*words, document.title])
+    written = choose_fonts([*words, document.title])
     labels = iter(written.labels)
     style: dict[str, Any] = {
         "fontsize": SIZE,

@@ -1,9 +1,11 @@
-"""Which fonts can write a figure's labels, and what to do about letters that none of them has."""
+"""Choose fonts that can draw a figure's labels, and report characters that no font has."""
 
+import sys
 import unicodedata
-import warnings
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib import font_manager
@@ -14,58 +16,104 @@ from regard.visual.display_width import printable
 
 LATIN = "DejaVu Sans"  # comes with matplotlib; Latin, Greek, Cyrillic, Arabic, Hebrew, symbols
 MISSING = "□"
-# Sans fonts for each script that Latin lacks, as they are called on Linux, macOS and Windows.
-KOREAN = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Apple SD Gothic Neo", "Malgun Gothic")
-JAPANESE = ("Noto Sans CJK JP", "Noto Sans JP", "IPAexGothic", "Hiragino Sans", "Yu Gothic")
+# Sans fonts for each script that Latin lacks, as they are called on Linux, macOS and Windows; the
+# last of Korean and Japanese come from packages on PyPI, with fewer characters than the others.
+KOREAN = ("Noto Sans CJK KR", "Noto Sans KR", "Apple SD Gothic Neo", "Malgun Gothic", "NanumGothic")
+JAPANESE = ("Noto Sans CJK JP", "Noto Sans JP", "Hiragino Sans", "Yu Gothic", "IPAexGothic")
+PACKAGED = {"koreanize_matplotlib": "NanumGothic.ttf", "matplotlib_fontja": "ipaexg.ttf"}
 CHINESE = ("Noto Sans CJK SC", "Noto Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "SimHei")
 EMOJI = ("Noto Emoji", "Symbola", "Segoe UI Emoji")  # outlines: matplotlib draws no colour fonts
 EAST_ASIAN = ("HANGUL", "CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO")  # in Unicode's names
 
 
-class Lettering(NamedTuple):
+_reported: set[int] = set()
+_unreported: set[int] = set()
+
+
+class FontChoice(NamedTuple):
     """Labels that can be drawn, and the font families that draw them, in order of preference."""
 
     families: list[str]
     labels: list[str]
 
 
-def lettering(labels: Iterable[str]) -> Lettering:
-    """Choose fonts for labels; warn, with what to install, where no font has a letter.
+def choose_fonts(labels: Iterable[str]) -> FontChoice:
+    """Choose font families for labels, and replace the characters that no font has.
 
-    An emoji that no font has is written as its name, any other such letter as an empty box.
-    Matplotlib itself puts right-to-left text in order and joins Arabic letters.
+    An emoji that no font has is replaced by its name, any other character by an empty box; both
+    are reported by `report_missing`. Matplotlib reorders right-to-left text and joins Arabic
+    letters.
 
-    >>> lettering(["chat", "one\\ttwo"])
-    Lettering(families=['DejaVu Sans'], labels=['chat', 'one\\\\ttwo'])
+    >>> choose_fonts(["chat", "one\\ttwo"])
+    FontChoice(families=['DejaVu Sans'], labels=['chat', 'one\\\\ttwo'])
     """
     clean = [_without_isolates(printable(_escaped(label))) for label in labels]
     wanted = {ord(char) for label in clean for char in label if _is_seen(char)}
     families, missing = _families(wanted)
     if missing:
-        warnings.warn(_hint(missing), stacklevel=4)
+        _unreported.update(missing - _reported)
         clean = [_spelled(label, missing) for label in clean]
-    return Lettering(families, clean)
+    return FontChoice(families, clean)
+
+
+def report_missing() -> None:
+    """Print one sentence on standard error about missing characters, once for each character."""
+    if _unreported:
+        print(_hint(_unreported), file=sys.stderr)
+        _reported.update(_unreported)
+        _unreported.clear()
 
 
 def _families(wanted: set[int]) -> tuple[list[str], set[int]]:
-    """Families that together have what is wanted, and what none of them has."""
-    known = {
+    """Families that together have the wanted characters, and the characters that all lack."""
+    fonts = _known_fonts()
+    families, missing = [LATIN], wanted - _characters(*fonts[LATIN])
+    if missing:
+        _register_new_fonts()
+        fonts = _known_fonts()
+    for family in (*_preferred(wanted), *sorted(fonts)):
+        if not missing:
+            break
+        if family in fonts and missing & _characters(*fonts[family]):
+            families.append(family)
+            missing -= _characters(*fonts[family])
+    return families, missing
+
+
+def _known_fonts() -> dict[str, tuple[str, int]]:
+    """By family, the file and the index in it of the upright regular font."""
+    return {
         entry.name: (entry.fname, entry.index)
         for entry in font_manager.fontManager.ttflist
         if entry.style == "normal" and entry.weight == 400 and not _is_for_formulas(entry.name)
     }
-    families, missing = [LATIN], wanted - _letters(*known[LATIN])
-    for family in (*_preferred(wanted), *sorted(known)):
-        if not missing:
-            break
-        if family in known and missing & _letters(*known[family]):
-            families.append(family)
-            missing -= _letters(*known[family])
-    return families, missing
+
+
+def _register_new_fonts() -> None:
+    """Register fonts of PyPI packages, and system fonts that are newer than matplotlib's cache."""
+    known = {entry.fname for entry in font_manager.fontManager.ttflist}
+    files = [*_packaged_fonts(), *font_manager.findSystemFonts()]
+    for file in dict.fromkeys(files):
+        if file not in known:
+            try:
+                font_manager.fontManager.addfont(file)
+            except (OSError, RuntimeError, ValueError):  # damaged, or of an unsupported format
+                continue
+
+
+@lru_cache
+def _packaged_fonts() -> list[str]:
+    """Font files in packages that are found but not imported: importing changes matplotlib."""
+    files = []
+    for package, name in PACKAGED.items():
+        spec = find_spec(package)
+        if spec is not None and spec.origin is not None:
+            files.append(str(Path(spec.origin).parent / "fonts" / name))
+    return [file for file in files if Path(file).is_file()]
 
 
 def _preferred(wanted: set[int]) -> Sequence[str]:
-    """A Han character looks different in each country: let kana or hangul beside it decide."""
+    """Families by language: Han characters are drawn as the kana or hangul beside them require."""
     if any(0x3040 <= code <= 0x30FF for code in wanted):
         return (*JAPANESE, *KOREAN, *CHINESE, *EMOJI)
     if any(0xAC00 <= code <= 0xD7A3 for code in wanted):
@@ -74,9 +122,12 @@ def _preferred(wanted: set[int]) -> Sequence[str]:
 
 
 @lru_cache(maxsize=256)
-def _letters(path: str, index: int) -> frozenset[int]:
+def _characters(path: str, index: int) -> frozenset[int]:
     """The characters of a font; none of a colour font, whose pictures matplotlib cannot draw."""
-    font = FT2Font(path, face_index=index)
+    try:
+        font = FT2Font(path, face_index=index)
+    except (OSError, RuntimeError):  # removed since matplotlib built its cache
+        return frozenset()
     return frozenset(font.get_charmap()) if font.scalable else frozenset()
 
 
@@ -115,9 +166,8 @@ def _hint(missing: set[int]) -> str:
     chars = [chr(code) for code in sorted(missing)]
     shown = " ".join(chars[:8]) + (" …" if len(chars) > 8 else "")
     packages = " ".join(sorted({_package(char) for char in chars}))
-    return (
-        f"no font here has {shown}; install one (on Debian: apt install {packages}) and draw again"
-    )
+    remedy = f"install one (Debian: apt install {packages}) and draw again"
+    return f"No installed font has {shown}: {remedy}."
 
 
 def _package(char: str) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from regard.trace import Call, Trace
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 from regard.visual.figure.heatmap import Colors
 
 CELL = 0.85  # inches
@@ -32,7 +32,7 @@ def grid(trace: Trace, path: str | Path, *, colors: Colors = "viridis") -> Path:
     if heads > MOST:
         raise ValueError(f"a grid draws at most {MOST} heads, got {heads}; see trace.select(...)")
     across = max(call.heads for call in calls)
-    families, names = lettering(call.name for call in calls)
+    families, names = choose_fonts(call.name for call in calls)
     drawn = figure(CELL * across + 1.5, CELL * len(calls) + 0.4)
     axes = drawn.subplots(len(calls), across, squeeze=False)
     for row, (call, name) in enumerate(zip(calls, names, strict=True)):

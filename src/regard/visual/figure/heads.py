@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 
 MOST = 40  # tokens that are labelled
 
@@ -23,7 +23,7 @@ def draw_heads(tokens: Sequence[str], maps: Mapping[str, Tensor], path: str | Pa
     side = min(max(0.11 * len(tokens), 1.4), 3.5)
     drawn = figure(heads * side + 0.8, len(maps) * (side + 0.25) + 0.4)
     panels = drawn.subplots(len(maps), heads, squeeze=False)
-    written = lettering([token.replace("\n", "⏎") or "␣" for token in tokens])
+    written = choose_fonts([token.replace("\n", "⏎") or "␣" for token in tokens])
     for row, map in enumerate(maps.values()):
         for head in range(heads):
             axes = panels[row][head]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.visual.display_width import display_width
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 from regard.visual.matrix import labelled, pool_rows
 
 Colors = Literal["viridis", "gray"]
@@ -83,7 +83,7 @@ def draw_map(
     image = axes.imshow(
         matrix.numpy(), cmap=colors, vmin=low, vmax=high, aspect="equal", interpolation="nearest"
     )
-    written = lettering([*(_short(label, longest) for label in (*rows, *columns)), title or ""])
+    written = choose_fonts([*(_short(label, longest) for label in (*rows, *columns)), title or ""])
     labels = written.labels
     every = -(-max(len(rows), len(columns)) // MOST_LABELS)
     axes.xaxis.tick_top()

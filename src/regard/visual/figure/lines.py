@@ -17,7 +17,7 @@ from matplotlib.ticker import (
 
 from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.curves import INK, LINES
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 
 MARKS = ("o", "s", "^", "D", "v", "x")
 FINE: dict[str, Any] = {"color": "#555d66", "linewidth": 0.8, "linestyle": (0, (1, 3))}
@@ -105,7 +105,7 @@ def plot(place: Axes, points: Points, names: Sequence[str]) -> None:
         points: of some of the models
         names: of all of them
     """
-    _, labels = lettering(names)
+    _, labels = choose_fonts(names)
     kinds: dict[str, list[str]] = {}
     for name in names:
         kinds.setdefault(name.partition("-")[0], []).append(name)
@@ -132,7 +132,7 @@ def plot(place: Axes, points: Points, names: Sequence[str]) -> None:
 def legend(drawn: Figure, place: Axes) -> None:
     """What the lines of a place mean, to the right of all places."""
     handles, labels = place.get_legend_handles_labels()
-    families, labels = lettering(labels)
+    families, labels = choose_fonts(labels)
     look: dict[str, Any] = {"family": families, "size": 8}
     drawn.legend(
         handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, prop=look

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 
 MOST = 24  # neighbours that a figure shows, those with the largest weights
 UNKNOWN = "#bbbbbb"
@@ -55,7 +55,7 @@ def neighbourhood(
         title or "",
         *known,
     ]
-    written = lettering(texts)
+    written = choose_fonts(texts)
     heaviest = max(node.weight for node in shown) or 1.0
     for place, node in enumerate(shown):
         angle = math.pi / 2 - 2 * math.pi * place / len(shown)

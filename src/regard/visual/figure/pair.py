@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle, Polygon, Rectangle
 
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 from regard.visual.figure.heatmap import draw_map
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def draw_pair(pair: "SeenPair", path: str | Path) -> Path:
             title="affinity",
         )
     if pair.title:
-        written = lettering([pair.title])
+        written = choose_fonts([pair.title])
         style: dict[str, Any] = {"fontfamily": written.families, "fontweight": "bold"}
         drawn.suptitle(written.labels[0], fontsize=11, parse_math=False, **style)
     drawn.tight_layout()
@@ -60,7 +60,7 @@ def draw_pair(pair: "SeenPair", path: str | Path) -> Path:
 
 def _bars(axes: Axes, labels: list[str], weights: list[list[float]], title: str) -> None:
     """A bar for each token, or thinner ones for each glimpse at it."""
-    written = lettering(labels)
+    written = choose_fonts(labels)
     places = range(len(labels))
     height = 0.7 / len(weights)
     for number, glimpse in enumerate(weights):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.visual.display_width import display_width
 from regard.visual.figure.canvas import figure, save
-from regard.visual.figure.fonts import lettering
+from regard.visual.figure.fonts import choose_fonts
 from regard.visual.matrix import labelled
 
 HEIGHT = 1.6  # inches between the rows
@@ -56,7 +56,7 @@ def strip(
         )
     if matrix.min() < 0:
         raise ValueError("a strip needs weights, which are not negative; these look like scores")
-    written = lettering([*queries, *keys, title or ""])
+    written = choose_fonts([*queries, *keys, title or ""])
     above, below = written.labels[: len(queries)], written.labels[len(queries) : -1]
     top, bottom = _places(above), _places(below)
     width = max(top[-1] + _width(above[-1]) / 2, bottom[-1] + _width(below[-1]) / 2)
