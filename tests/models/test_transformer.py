@@ -231,7 +231,7 @@ def test_the_three_attentions_have_explicit_roles() -> None:
     from regard.layers.role import AttentionRole
 
     model = build("transformer", "tiny", source_vocabulary=13, target_vocabulary=17)
-    copied = Transformer.from_torch(torch.nn.Transformer(12, 3, 1, 1, 24, batch_first=True), 13, 17)
+    copied = Transformer.from_torch(torch.nn.Transformer(12, 4, 1, 1, 24, batch_first=True), 13, 17)
     for each in (model, copied):
         roles = {
             name.rpartition(".")[2] + name[:2]: module.role
