@@ -35,9 +35,9 @@ def save(drawn: Figure, path: str | Path) -> Path:
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     # no date and no random names: the same figure is the same file
-    deterministic = {"svg.fonttype": "path", "svg.hashsalt": "regard"}
+    reproducible = matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "regard"})
     metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
-    with matplotlib.rc_context(deterministic), atomic_file(path) as part:
+    with reproducible, atomic_file(path) as part:
         drawn.savefig(part, dpi=RESOLUTION, bbox_inches="tight", pad_inches=0.12, metadata=metadata)
     report_missing()
     return path
