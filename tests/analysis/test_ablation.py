@@ -44,6 +44,7 @@ def test_log_probabilities_are_those_of_the_next_tokens():
     assert float(found[1, 2]) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["transformer", "luong", "bahdanau", "gnmt"])
 def test_a_hidden_word_costs_what_a_shorter_source_costs(kind):
     model = model_of(kind)

@@ -59,6 +59,7 @@ def test_occlusion_replaces_one_token_at_a_time(kind):
     assert torch.allclose(found[:, 2], expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["transformer", "luong", "bahdanau"])
 def test_gradients_are_the_slopes_of_finite_differences(kind):
     model = model_of(kind).double()

@@ -11,6 +11,7 @@ from regard.data import data_folder
 HERE = (data_folder() / "multi30k" / "train.en.gz").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HERE, reason="Multi30k is not in the folder that REGARD_DATA names")
 @pytest.mark.skipif(find_spec("ctranslate2") is None, reason="ctranslate2 is not installed")
 def test_all_engines_give_the_same_answers(tmp_path, capsys):

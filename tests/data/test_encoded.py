@@ -114,6 +114,7 @@ print(private() - before, size)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's account of it")
 def test_private_memory_does_not_grow_with_the_corpus(tmp_path):
     folders = [tmp_path / "small", tmp_path / "large"]

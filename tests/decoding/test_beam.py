@@ -31,6 +31,7 @@ def test_a_beam_of_one_is_greedy_search(name, penalty):
         assert close(best.score, expected.score)
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("penalty", [0.0, 0.6])
 def test_a_beam_that_is_large_enough_finds_the_best_of_all_texts(name, penalty):

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 from pathlib import Path
 import torch, regard
@@ -46,6 +48,7 @@ for name, layer in layers.items():
 """
 
 
+@pytest.mark.slow
 def test_training_every_layer_at_2048_by_2048_holds_no_third_dimension():
     source = Path(__file__).parents[2] / "src"
     environment = {**os.environ, "PYTHONPATH": str(source)}

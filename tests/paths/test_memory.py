@@ -67,6 +67,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CALLS))
 def test_no_path_holds_a_number_for_every_pair_and_feature(name: str) -> None:
     call, bound = CALLS[name]

@@ -12,6 +12,7 @@ from regard.tasks.image import Data, ImageTask, Model, moved, read_images
 from regard.training import read_config, read_settings, train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["model.attention=dot"], ["model.region=3"], []])
 def test_it_learns_shapes_and_the_run_opens_again(tmp_path: Path, options: list[str]) -> None:
     small = ["data.count=1000", "model.dim=32", "model.layers=2", "training.epochs=12"]

@@ -64,6 +64,7 @@ def test_both_maps_are_shown(run, tmp_path, capsys):
         judge.judge([("oh cat", generate_questions(2)[0].scene)])
 
 
+@pytest.mark.slow
 def test_it_learns_to_compare_two_things_of_a_scene(tmp_path):
     config = read_config(find_recipe("pair"), ["training.epochs=1", "training.threads=1"])
     task = Pair.from_config(config)

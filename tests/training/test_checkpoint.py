@@ -96,6 +96,7 @@ def test_leftovers_are_swept_and_nothing_else(tmp_path):
     assert [left.name for left in tmp_path.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_last_good_checkpoint(nursery, tmp_path):
     """Files may not grow beyond what the model needs, so that the optimizer's, larger, fails."""
     run, training = tmp_path / "run", {"steps": 6, "save_every": 3, "lr": 0.01}

@@ -63,6 +63,7 @@ def test_another_seed_gives_another(nursery, undisturbed, tmp_path):
     assert result(tmp_path / "run")["model"] != undisturbed[0]["model"]
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_time_ends_with_the_same_bytes(nursery, undisturbed, tmp_path):
     expected, duration = undisturbed
     draw = random.Random(3)
@@ -82,6 +83,7 @@ def test_a_run_killed_at_any_time_ends_with_the_same_bytes(nursery, undisturbed,
         assert result(run) == expected
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_file_operation_ends_with_the_same_bytes(
     nursery, undisturbed, tmp_path
 ):

@@ -81,6 +81,7 @@ print(peak())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_a_map_of_four_billion_cells_is_explored_within_one_gigabyte() -> None:
     source = str(Path(regard.__file__).parents[1])

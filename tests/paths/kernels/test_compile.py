@@ -126,6 +126,7 @@ def test_importing_the_kernels_imports_neither_numba_nor_dynamo():
     run('assert not {"numba", "torch._dynamo"} & set(sys.modules)')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "length", "kilobytes"), [("compiled", 2048, 2e5), ("twin", 1531, 3e5)]
 )

@@ -6,6 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
 import torch
 
 from regard.paths import linear_op
@@ -59,6 +60,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_is_linear_in_the_length():
     """32,768 positions: one map of them would take 4 GB, one context for each of them 8 MB."""
     source = str(Path(linear_op.__file__).parents[2])
