@@ -1,6 +1,6 @@
 """What attention costs in a model, by the path it takes."""
 
-from regard.attention.watch import Report
+from regard.attention.observer import AttentionCall
 from regard.core.request import Request
 from regard.paths.choice import plan
 
@@ -13,10 +13,10 @@ class Flops:
     def __init__(self) -> None:
         self.by_path: dict[str, int] = {}
 
-    def asked(self, request: Request) -> Request:
+    def edit(self, request: Request) -> Request:
         return request
 
-    def attended(self, report: Report) -> None:
+    def notify(self, report: AttentionCall) -> None:
         assert isinstance(report.request, Request)
         cost = plan(report.request).flops
         self.by_path[report.path] = self.by_path.get(report.path, 0) + cost

@@ -259,8 +259,8 @@ def test_a_path_that_cannot_do_it_says_why() -> None:
         attend(path="fused", dropout=0.5)
     with raises(ValueError, "path 'banded' cannot do this", "there is no mask"):
         attend(path="banded")
-    with raises(ValueError, "path 'kernels' cannot do this", "not w · tanh(q + k)"):
-        attend(path="kernels")
+    with raises(ValueError, "path 'additive_kernel' cannot do this", "not w · tanh(q + k)"):
+        attend(path="additive_kernel")
 
 
 # ------------------------------------------------------------------ side effects
@@ -302,10 +302,10 @@ def request_of(query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Any:
 
 def test_a_finite_request_is_clean_as_it_is() -> None:
     request = request_of(zeros(B, M, D), zeros(B, N, D), zeros(B, N, E), regard.lengths([2, 3]))
-    assert request.cleaned() is request
+    assert request.zero_hidden() is request
     poisoned = torch.full((B, N, D), math.nan)
     unmasked = request_of(zeros(B, M, D), poisoned, zeros(B, N, E), None)
-    assert unmasked.cleaned() is unmasked  # everybody sees everything
+    assert unmasked.zero_hidden() is unmasked  # everybody sees everything
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
@@ -313,7 +313,7 @@ def test_what_one_of_several_readers_sees_is_kept(poison: float) -> None:
     query, key, value = torch.ones(B, M, D), torch.ones(N, D), torch.ones(N, E)  # keys are shared
     key[3:] = poison
     value[4] = poison
-    request = request_of(query, key, value, regard.lengths([4, 2])).cleaned()
+    request = request_of(query, key, value, regard.lengths([4, 2])).zero_hidden()
     assert torch.isfinite(request.value).all()
     assert not torch.isfinite(request.key[3]).any()  # the first sequence sees it
     assert torch.count_nonzero(request.key[4]) == 0

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.watch import Report, watch
+from regard.attention.observer import AttentionCall, observe
 from regard.core.request import Request
 from regard.models import Bahdanau, Encoder, Seq2Seq, Tokens, build
 
@@ -97,10 +97,10 @@ class Counted:
     def __init__(self, *, edits: bool) -> None:
         self.calls, self.edits = 0, edits
 
-    def asked(self, request: Request) -> Request:
+    def edit(self, request: Request) -> Request:
         return request
 
-    def attended(self, report: Report) -> None:
+    def notify(self, report: AttentionCall) -> None:
         self.calls += 1
 
 
@@ -121,7 +121,7 @@ def test_all_steps_together_are_the_steps_one_by_one(cell, dropout):
     for edits in (False, True):
         torch.manual_seed(4)
         counted = Counted(edits=edits)
-        with watch(counted):
+        with observe(counted):
             features = model(source, LENGTHS, target)
         assert counted.calls == (T if edits else 1)
         answers.append([features, *torch.autograd.grad(features, trained(model), upstream)])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.watch import watch
+from regard.attention.observer import observe
 from regard.models import KINDS, PRESETS, build, parameters, summary
 from tests.flops import Flops
 
@@ -53,7 +53,7 @@ def test_attention_of_a_training_step_runs_off_the_reference_path(kind, preset):
     # Bahdanau's decoder attends once for each step of a batch, the others for all steps at once
     batch, S, T = (64, 23, 3) if kind == "bahdanau" else (8, 23, 11)
     target = torch.randint(13, (batch, T))
-    with torch.set_grad_enabled(preset == "tiny"), watch(flops):
+    with torch.set_grad_enabled(preset == "tiny"), observe(flops):
         if kind == "language":
             features = model(target)
         else:

@@ -27,7 +27,9 @@ CALLS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "fused": lambda q, k, v: regard.attend(q, k, v, mask=MASK, path="fused"),
     "banded": lambda q, k, v: regard.attend(q, k, v, mask=MASK, path="banded"),
     "blockwise": lambda q, k, v: regard.attend(q, k, v, mask=MASK, path="blockwise"),
-    "kernels": lambda q, k, v: regard.attend(q, k, v, mask=MASK, score=ADDITIVE, path="kernels"),
+    "additive_kernel": lambda q, k, v: regard.attend(
+        q, k, v, mask=MASK, score=ADDITIVE, path="additive_kernel"
+    ),
     "compiled scores": lambda q, k, v: regard.attend(
         q, k, v, mask=MASK, score=ADDITIVE, normalize="sparsemax"
     ),
@@ -121,8 +123,8 @@ def test_huge_tiny_and_equal_numbers_stay_finite_and_right(name: str, size: floa
 
 
 def _in_double(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    if name in ("kernels", "compiled scores"):
-        normalize = "softmax" if name == "kernels" else "sparsemax"
+    if name in ("additive_kernel", "compiled scores"):
+        normalize = "softmax" if name == "additive_kernel" else "sparsemax"
         score = additive().double()
         return regard.attend(q, k, v, mask=MASK, score=score, normalize=normalize, path="reference")
     return CALLS[name](q, k, v)
@@ -144,7 +146,7 @@ def test_scores_of_ten_thousand_are_as_right_as_float32_allows(path: str) -> Non
     assert float((found - truth).abs().max()) <= tolerance * float(truth.abs().max())
 
 
-@pytest.mark.parametrize("path", ["kernels", "blockwise"])
+@pytest.mark.parametrize("path", ["additive_kernel", "blockwise"])
 def test_projections_of_a_thousand_with_opposite_signs(path: str) -> None:
     generator = torch.Generator().manual_seed(2)
     key = 1000 * torch.randn(2, 29, 5, generator=generator)

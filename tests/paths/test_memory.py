@@ -54,7 +54,7 @@ CALLS = {
     "reference, additive": ("regard.attend(*x, score=score, path='reference')", 14 * CELLS),
     "fused": ("regard.attend(*x, path='fused')", 0.9 * CELLS),
     "banded": ("regard.attend(*x, mask=regard.window(99, 0), path='banded')", 0.9 * CELLS),
-    "kernels": ("regard.attend(*x, score=score, path='kernels')", 3 * CELLS),
+    "additive_kernel": ("regard.attend(*x, score=score, path='additive_kernel')", 3 * CELLS),
     "blockwise": ("regard.attend(*x, dropout=0.1, path='blockwise')", 14 * CELLS),
     "blockwise, own callable": ("regard.attend(*x, score=distance)", 15.5 * CELLS),
     "features": ("regard.attend_features(*x)", 0.9 * CELLS),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.attention.watch import watch
+from regard.attention.observer import observe
 from regard.tasks import Translate, find_recipe
 from regard.training import read_config
 from tests.flops import Flops
@@ -15,7 +15,7 @@ from tests.flops import Flops
 def share_of_reference(task: Translate) -> float:
     torch.manual_seed(0)
     model, flops = task.build().train(), Flops()
-    with watch(flops):
+    with observe(flops):
         task.loss(model, task.batch(0, 1)).total.backward()
     return flops.by_path.get("reference", 0) / sum(flops.by_path.values())
 

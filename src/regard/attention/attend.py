@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
-from regard.attention import watch
+from regard.attention import observer
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
 from regard.core.mask import Grid, Mask, as_mask
 from regard.core.names import find_normalizer, find_score
-from regard.core.process import settle
+from regard.core.process import limit_threads_after_fork
 from regard.core.request import Request, make_request, masked_leading
 from regard.core.score import Score, precise
 from regard.paths import fused
@@ -119,22 +119,22 @@ def attend(
     Raises:
         TypeError, ValueError: with what was expected, what came, and what to do
     """
-    settle()
-    told = watch.watchers() if watch.watching else ()
+    limit_threads_after_fork()
+    told = observer.observers() if observer.observing else ()
     plain = bias is None and not dropout and not return_map and path == "auto"
-    if plain and score == "scaled_dot" and normalize == "softmax" and not watch.edited(told):
+    if plain and score == "scaled_dot" and normalize == "softmax" and not observer.any_edits(told):
         output = fused.direct(query, key, value, mask)
         if output is not None:
             if told:
                 request = _plain_request(query, key, value, mask)
-                watch.attended(told, request, output, "fused", map_of)
+                observer.notify_request(told, request, output, "fused", map_of)
             return output
     request = _request(query, key, value, score, mask, bias, normalize, dropout)
-    request = watch.asked(told, request).seeded() if told else request.seeded()
+    request = observer.edit_request(told, request).seeded() if told else request.seeded()
     name, _ = choose(request, path)
     output = PATHS[name](request)
     if told:
-        watch.attended(told, request, output, name, map_of)
+        observer.notify_request(told, request, output, name, map_of)
     return Attended(output, map_of(request)) if return_map else output
 
 
@@ -220,7 +220,7 @@ def _plain_request(
 
 def map_of(request: Request) -> AttentionMap:
     """The lazy map of a request: with the noise, mask and parameters that made the output."""
-    held = with_kernel(freeze(request.cleaned()))
+    held = with_kernel(freeze(request.zero_hidden()))
     watched = [(name, t, t._version) for name, t in request.tensors() if _is_counted(t)]
 
     def scores(rows: slice) -> Tensor:

@@ -5,13 +5,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from regard.attention import watch
+from regard.attention import observer
 from regard.attention.attend import Attended
-from regard.core.blocks import by_rows, transformed
+from regard.core.blocks import by_rows, in_functorch
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.normalize import softmax
-from regard.core.process import settle
+from regard.core.process import limit_threads_after_fork
 from regard.core.request import Request, make_request, precise
 from regard.core.score import dot
 from regard.paths import kernels
@@ -47,7 +47,7 @@ def attend_features(
 
     Returns: the context (..., M, D), or `Attended(output, map)`
     """
-    settle()
+    limit_threads_after_fork()
     if not scale > 0:
         raise ValueError(f"scale must be above 0, got {scale}")
     widths = [t.shape[-1] for t in (query, key, value) if t.dim()]
@@ -66,13 +66,15 @@ def attend_features(
         normalize=softmax,
         dropout=0.0,
     )
-    told = watch.watchers() if watch.watching else ()
-    request = watch.asked(told, request).cleaned() if told else request.cleaned()
+    told = observer.observers() if observer.observing else ()
+    request = observer.edit_request(told, request).zero_hidden() if told else request.zero_hidden()
     output = _by_kernel(request, scale) if _whole_intervals(request) else _by_rows(request, scale)
     if told:
         shape = (*request.leading, request.value.shape[-1], request.queries, request.keys)
         map = partial(_map, scale=scale)
-        watch.tell(told, watch.Report(value, output, shape, "features", request, map, _combined))
+        observer.notify(
+            told, observer.AttentionCall(value, output, shape, "features", request, map, _combined)
+        )
     if not return_map:
         return output
     return Attended(output, _map(request, scale))
@@ -80,9 +82,9 @@ def attend_features(
 
 def _whole_intervals(request: Request) -> bool:
     """Whether the kernel can take the mask: intervals of keys for each query."""
-    if transformed():
+    if in_functorch():
         return False
-    return request.mask is None or request.mask.reach(request.grid).full is True
+    return request.mask is None or request.mask.key_range(request.grid).full is True
 
 
 def _by_kernel(request: Request, scale: float) -> Tensor:

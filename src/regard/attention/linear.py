@@ -2,12 +2,12 @@
 
 from torch import Tensor
 
-from regard.attention import watch
+from regard.attention import observer
 from regard.attention.attend import Attended
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.normalize import softmax
-from regard.core.process import settle
+from regard.core.process import limit_threads_after_fork
 from regard.core.request import Request, make_request
 from regard.core.score import dot
 from regard.paths.linear import linear, linear_rows
@@ -43,7 +43,7 @@ def attend_linear(
 
     Returns: the context (..., M, Dv), or `Attended(output, map)`
     """
-    settle()
+    limit_threads_after_fork()
     if query.dim() and key.dim() and query.shape[-1] != key.shape[-1]:
         raise ValueError(
             f"query and key must have the same width, got query {tuple(query.shape)} and key "
@@ -52,8 +52,8 @@ def attend_linear(
     request = make_request(
         query, key, value, score=dot, mask=mask, bias=None, normalize=softmax, dropout=0.0
     )
-    told = watch.watchers() if watch.watching else ()
-    request = watch.asked(told, request) if told else request
+    told = observer.observers() if observer.observing else ()
+    request = observer.edit_request(told, request) if told else request
     seen = None
     if request.mask is not None:
         if not request.mask.ignores_queries():
@@ -71,5 +71,5 @@ def attend_linear(
         return AttentionMap(rows, None, (*request.leading, request.queries, request.keys))
 
     if told:
-        watch.attended(told, request, output, "linear", map)
+        observer.notify_request(told, request, output, "linear", map)
     return Attended(output, map(request)) if return_map else output

@@ -5,13 +5,13 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from regard.attention import watch
+from regard.attention import observer
 from regard.attention.attend import Attended, attend, map_of
-from regard.core.blocks import may_look
+from regard.core.blocks import can_inspect_values
 from regard.core.mask import Mask
 from regard.core.mask import lengths as real
 from regard.core.normalize import softmax
-from regard.core.process import settle
+from regard.core.process import limit_threads_after_fork
 from regard.core.request import Request, make_request
 from regard.core.score import Additive
 from regard.paths import kernels
@@ -61,7 +61,7 @@ class Prepared:
     def __init__(self, score: Additive, key: Tensor, value: Tensor, lengths: Tensor | None) -> None:
         self.score, self.key, self.value, self.lengths = score, key, value, lengths
         self._compiled = None
-        settle()
+        limit_threads_after_fork()
         if all(_can_run(tensor, key.dtype) for tensor in (key, value, score.vector)):
             from regard.paths.kernels.prepared import PreparedKeys
 
@@ -91,8 +91,12 @@ class Prepared:
                 f"query should be ({len(self.key)}, M, Dq) or ({len(self.key)}, Dq), got shape "
                 f"{tuple(query.shape)}"
             )
-        told = watch.watchers() if watch.watching else ()
-        if self._compiled is None or not _can_run(query, self.key.dtype) or watch.edited(told):
+        told = observer.observers() if observer.observing else ()
+        if (
+            self._compiled is None
+            or not _can_run(query, self.key.dtype)
+            or observer.any_edits(told)
+        ):
             return self._attend(query, return_map=return_map)
         output = self._compiled.ask(self.score.project_query(query))
         if not told and not return_map:
@@ -104,7 +108,9 @@ class Prepared:
     def tell(self, query: Tensor, output: Tensor) -> None:
         """Tell those who watch of contexts that compiled code found for queries."""
         rows = output if output.dim() == 3 else output.unsqueeze(1)
-        watch.attended(watch.watchers(), self._request(query), rows, "kernels", map_of)
+        observer.notify_request(
+            observer.observers(), self._request(query), rows, "additive_kernel", map_of
+        )
 
     def _attend(self, query: Tensor, *, return_map: bool) -> Tensor | Attended:
         """The same by `attend`."""
@@ -136,7 +142,7 @@ class Prepared:
 def _can_run(tensor: Tensor, dtype: torch.dtype) -> bool:
     """Whether the compiled step can take a tensor, here and now."""
     return (
-        may_look()
+        can_inspect_values()
         and tensor.dtype == dtype
         and dtype in (torch.float32, torch.float64)
         and kernels.available(tensor)

@@ -102,13 +102,13 @@ def make(
     split: Annotated[str, typer.Option("--split", help="train, valid or test.")] = "train",
 ) -> None:
     """Write pairs of a generated task as TSV; `signal`, whose sources are frames, as npz."""
-    from regard.core.names import nearest
+    from regard.core.names import did_you_mean
     from regard.data.frames import write_frames
     from regard.data.generated import GENERATED, SPLITS, generate
 
     for what, given, known in (("task", name, GENERATED), ("split", split, SPLITS)):
         if given not in known:
-            raise typer.BadParameter(f"unknown {what} {given!r}{nearest(given, known)}")
+            raise typer.BadParameter(f"unknown {what} {given!r}{did_you_mean(given, known)}")
     if not out.absolute().parent.is_dir():
         raise ValueError(f"there is no folder {out.absolute().parent} to write {out.name} to")
     frames = GENERATED[name].source is None

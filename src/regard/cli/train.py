@@ -64,11 +64,11 @@ def train(
 
 
 def _recipe(name: str) -> dict[str, Any]:
-    from regard.core.names import nearest
+    from regard.core.names import did_you_mean
     from regard.tasks import RECIPES
 
     if name not in RECIPES:
-        raise typer.BadParameter(f"unknown task {name!r}{nearest(name, RECIPES)}")
+        raise typer.BadParameter(f"unknown task {name!r}{did_you_mean(name, RECIPES)}")
     return RECIPES[name]
 
 
@@ -97,12 +97,14 @@ def _note_changes(config: Path | None, training: dict[str, Any], run: Path) -> N
 
 
 def _task(config: "Config") -> "Task":
-    from regard.core.names import nearest
+    from regard.core.names import did_you_mean
     from regard.tasks import TASKS
     from regard.training.settings import SettingsError
 
     if config.task not in TASKS:
-        raise typer.BadParameter(f"unknown task = {config.task!r}{nearest(config.task, TASKS)}")
+        raise typer.BadParameter(
+            f"unknown task = {config.task!r}{did_you_mean(config.task, TASKS)}"
+        )
     try:
         return TASKS[config.task].from_config(config)
     except SettingsError as error:

@@ -46,7 +46,7 @@ def by_rows(
     """
     length = query.shape[-2]
     rows = block_rows(elements, budget)
-    if rows >= length or transformed():
+    if rows >= length or in_functorch():
         return function(query, *others, slice(0, length))
     again = torch.is_grad_enabled()
     # split, not slices: its backward is one concatenation, not a zero-filled query per block
@@ -66,7 +66,7 @@ def recomputed(function: Callable[..., Result], *args: Any) -> Result:
     return cast(Result, checkpoint(function, *args, use_reentrant=False))
 
 
-def transformed() -> bool:
+def in_functorch() -> bool:
     """Whether a `torch.func` transform or forward-mode AD is at work."""
     if torch.compiler.is_compiling():
         return False  # the compiler applies such transforms itself
@@ -76,6 +76,6 @@ def transformed() -> bool:
     )
 
 
-def may_look() -> bool:
+def can_inspect_values() -> bool:
     """Whether a decision may depend on the numbers in a tensor."""
-    return not torch.compiler.is_compiling() and not transformed()
+    return not torch.compiler.is_compiling() and not in_functorch()

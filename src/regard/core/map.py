@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.core import blocks
-from regard.core.blocks import block_rows, recomputed, transformed
+from regard.core.blocks import block_rows, in_functorch, recomputed
 from regard.core.score import precise
 
 Parts = tuple[Tensor, ...]
@@ -70,7 +70,7 @@ class Rows:
         elements = self.shape[:-2].numel() * self.shape[-1]
         size = block_rows(elements, budget) if rows.step == 1 else 1
         large = self.shape.numel() > blocks.BLOCK_ELEMENTS
-        again = large and torch.is_grad_enabled() and not transformed()
+        again = large and torch.is_grad_enabled() and not in_functorch()
 
         def block(first: int) -> Parts:
             some = rows[first : first + size]
@@ -180,7 +180,7 @@ def _join(parts: Iterable[Parts], length: int, dim: int) -> Parts:
     """
     parts = iter(parts)
     first = next(parts)
-    if transformed() or any(part.requires_grad for part in first):
+    if in_functorch() or any(part.requires_grad for part in first):
         return tuple(torch.cat(column, dim) for column in zip(first, *parts, strict=True))
     whole = tuple(part.new_empty(_resized(part.shape, length, dim)) for part in first)
     start = 0

@@ -25,7 +25,7 @@ def find_score(score: str | Score) -> Score:
         raise ValueError(
             f"score {score!r} has parameters: pass score=regard.{WITH_PARAMETERS[score]}"
         )
-    raise ValueError(f"unknown score {score!r}{nearest(score, [*SCORES, *WITH_PARAMETERS])}")
+    raise ValueError(f"unknown score {score!r}{did_you_mean(score, [*SCORES, *WITH_PARAMETERS])}")
 
 
 def find_normalizer(normalize: str | Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -39,13 +39,13 @@ def find_normalizer(normalize: str | Callable[..., Tensor]) -> Callable[..., Ten
         )
     if normalize in NORMALIZERS:
         return NORMALIZERS[normalize]
-    raise ValueError(f"unknown normalizer {normalize!r}{nearest(normalize, NORMALIZERS)}")
+    raise ValueError(f"unknown normalizer {normalize!r}{did_you_mean(normalize, NORMALIZERS)}")
 
 
-def nearest(name: Any, known: Iterable[str]) -> str:
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """How an error about an unknown name goes on.
 
-    >>> nearest("softmx", ["softmax", "hard"])
+    >>> did_you_mean("softmx", ["softmax", "hard"])
     "; did you mean 'softmax'? Known: softmax, hard"
     """
     known = list(known)

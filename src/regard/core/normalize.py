@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.core.blocks import may_look
+from regard.core.blocks import can_inspect_values
 
 Normalizer = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -26,7 +26,9 @@ def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """
     if mask is None:
         return torch.softmax(scores, dim=-1)
-    if may_look() and bool(mask.any(dim=-1).all()):  # nobody is blind: e^-inf is 0 as it should be
+    if can_inspect_values() and bool(
+        mask.any(dim=-1).all()
+    ):  # nobody is blind: e^-inf is 0 as it should be
         return torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)
     return torch.softmax(_hide(scores, mask, -math.inf), dim=-1).masked_fill(~mask, 0.0)
 

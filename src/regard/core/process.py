@@ -7,7 +7,7 @@ import torch
 _process = os.getpid()
 
 
-def settle() -> None:
+def limit_threads_after_fork() -> None:
     """In a forked child, go on with one thread: OpenMP waits for threads only the parent has."""
     global _process
     if not torch.compiler.is_compiling() and os.getpid() != _process:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.core import noise
-from regard.core.blocks import may_look
+from regard.core.blocks import can_inspect_values
 from regard.core.mask import Grid, Mask, as_mask, visible
 from regard.core.normalize import NORMALIZERS
 from regard.core.score import Score, precise
@@ -97,7 +97,7 @@ class Request:
         mask, blind = visible, False
         if visible is not None:
             seeing = visible.any(-1, keepdim=True)
-            blind = not (may_look() and bool(seeing.all()))
+            blind = not (can_inspect_values() and bool(seeing.all()))
             mask = visible | ~seeing if blind else visible
         if getattr(self.normalize, "needs_noise", False):
             assert self.seed is not None
@@ -111,7 +111,7 @@ class Request:
             return weights
         return weights.masked_fill(~visible, 0.0)
 
-    def dropped(self, weights: Tensor, rows: slice) -> Tensor:
+    def apply_dropout(self, weights: Tensor, rows: slice) -> Tensor:
         """The weights after dropout."""
         if not self.dropout:
             return weights
@@ -122,13 +122,13 @@ class Request:
 
     # -------------------------------------------------------------- hidden from everybody
 
-    def cleaned(self) -> "Request":
+    def zero_hidden(self) -> "Request":
         """The request with zeros for keys and values that nobody sees, and blind queries.
 
         A weight of zero does not stop NaN or inf: 0 · NaN is NaN. Where nothing is hidden, or
         everything is finite, this is the request itself.
         """
-        if self.mask is None or (may_look() and self._finite()):
+        if self.mask is None or (can_inspect_values() and self._finite()):
             return self
         seen = self.mask.seen(self.grid).unsqueeze(-1)
         seeing = self.mask.seeing(self.grid).unsqueeze(-1)
@@ -171,7 +171,7 @@ def make_request(
         # a broadcast row is written out, so that blocks of rows can be cut from it
         bias = bias.expand(*bias.shape[:-2], query.shape[-2], key.shape[-2])
         hidden = bias.detach() == -math.inf
-        if not may_look() or bool(hidden.any()):
+        if not can_inspect_values() or bool(hidden.any()):
             bias = bias.masked_fill(hidden, 0.0)
             mask = visible(~hidden) if mask is None else mask & visible(~hidden)
     leading = _leading(query, key, value, mask, bias)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 
 COPY_WIDTH, RECALL_WIDTH = 8, 6
 ITEM = 3  # vectors of an item that is recalled
@@ -118,7 +118,7 @@ def draw_bits(name: str, count: int, size: int, *, seed: int) -> Bits:
         seed: everything depends on it
     """
     if name not in BIT_TASKS:
-        raise ValueError(f"unknown bits {name!r}{nearest(name, BIT_TASKS)}")
+        raise ValueError(f"unknown bits {name!r}{did_you_mean(name, BIT_TASKS)}")
     if count < 1 or size < 1:
         raise ValueError(f"count and size must be 1 or more, got {count} and {size}")
     return BIT_TASKS[name].draw(count, size, torch.Generator().manual_seed(seed))

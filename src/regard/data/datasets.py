@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.data.generated import check_split, split_of
 from regard.data.pairs import Pairs
 from regard.data.text import read_aligned, read_dictionary, read_tsv
@@ -89,7 +89,7 @@ def read_dataset(name: str, split: str = "train", *, folder: str | Path | None =
 def find_dataset(name: str) -> Dataset:
     """A dataset by name."""
     if name not in DATASETS:
-        raise ValueError(f"unknown dataset {name!r}{nearest(name, DATASETS)}")
+        raise ValueError(f"unknown dataset {name!r}{did_you_mean(name, DATASETS)}")
     return DATASETS[name]
 
 

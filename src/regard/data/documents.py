@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.data.lines import readable, text_lines
 from regard.data.report import Bad, Report, check_bad
 
@@ -114,7 +114,7 @@ def _table(
             names = row
             for name in (text, label):
                 if name not in names:
-                    raise ValueError(f"{path} has no column {name!r}{nearest(name, names)}")
+                    raise ValueError(f"{path} has no column {name!r}{did_you_mean(name, names)}")
             continue
         if not row:
             continue

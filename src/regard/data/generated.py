@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from functools import cache
 from typing import NamedTuple
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.data import dates
 from regard.data.pairs import Pair, Pairs
 from regard.data.signal import SYMBOLS, signal
@@ -108,7 +108,7 @@ def generate(name: str, split: str = "train", *, count: int, seed: int = 0) -> P
         seed: a larger count continues the pairs of a smaller one
     """
     if name not in GENERATED:
-        raise ValueError(f"unknown task {name!r}{nearest(name, GENERATED)}")
+        raise ValueError(f"unknown task {name!r}{did_you_mean(name, GENERATED)}")
     check_split(split)
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
@@ -124,4 +124,4 @@ def generate(name: str, split: str = "train", *, count: int, seed: int = 0) -> P
 def check_split(split: str) -> None:
     """Refuse a split that there is not."""
     if split not in SPLITS:
-        raise ValueError(f"unknown split {split!r}{nearest(split, SPLITS)}")
+        raise ValueError(f"unknown split {split!r}{did_you_mean(split, SPLITS)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.data.lines import lines, readable, text_lines
 from regard.data.profiles import Profiles
 
@@ -161,7 +161,7 @@ def _table(path: str | Path, wanted: Sequence[str]) -> list[tuple[int, dict[str,
             raise ValueError(f"{path} is empty, or its first line is")
         for name in wanted:
             if name not in names:
-                raise ValueError(f"{path} has no column {name!r}{nearest(name, names)}")
+                raise ValueError(f"{path} has no column {name!r}{did_you_mean(name, names)}")
         rows = []
         for row in filter(None, reader):  # blank lines are no rows
             if len(row) != len(names):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.data.frames import read_frames
 from regard.data.pairs import Pair, Pairs
 from regard.data.report import Bad, Report, check_bad
@@ -35,7 +35,7 @@ def read_pairs(path: str | Path, *, format: str | None = None, **options: Any) -
             raise IsADirectoryError(f"{path} is a directory, not a file")
         if not Path(path).exists():
             raise FileNotFoundError(f"there is no file {path}")
-        raise ValueError(f"{path}: unknown format {wanted!r}{nearest(wanted, READERS)}")
+        raise ValueError(f"{path}: unknown format {wanted!r}{did_you_mean(wanted, READERS)}")
     return READERS[wanted](path, **options)
 
 
@@ -82,6 +82,6 @@ def _cell(row: dict[str, Any], column: str) -> Any:
     for key in column.split("."):
         if not isinstance(cell, dict) or key not in cell:
             known = list(cell) if isinstance(cell, dict) else []
-            raise ValueError(f"the dataset has no column {column!r}{nearest(key, known)}")
+            raise ValueError(f"the dataset has no column {column!r}{did_you_mean(key, known)}")
         cell = cell[key]
     return cell

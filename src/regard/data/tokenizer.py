@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.data.lines import readable
 from regard.data.pairs import Pairs
 from regard.data.tokenizer_bpe import BPE
@@ -60,7 +60,7 @@ def train_tokenizer(
         min_count: leave out what is rarer
     """
     if kind not in KINDS:
-        raise ValueError(f"unknown tokenizer {kind!r}{nearest(kind, KINDS)}")
+        raise ValueError(f"unknown tokenizer {kind!r}{did_you_mean(kind, KINDS)}")
     if size is not None and size < 5:
         raise ValueError(f"size must be at least 5, four of them special, got {size}")
     if min_count < 1:
@@ -117,7 +117,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         )
     kind = stored.get("kind")
     if kind not in KINDS:
-        raise ValueError(f"{path}: unknown tokenizer {kind!r}{nearest(kind, KINDS)}")
+        raise ValueError(f"{path}: unknown tokenizer {kind!r}{did_you_mean(kind, KINDS)}")
     load: Callable[[dict[str, Any]], Tokenizer] = KINDS[kind].load
     try:
         return load(stored["state"])

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention import watch
+from regard.attention import observer
 from regard.data.batch import EOS
 from regard.decoding.greedy import CROWD
 from regard.decoding.hypothesis import EMPTY, Hypothesis, longer
@@ -128,7 +128,7 @@ def _searched(
             state = state._replace(weights={})
         tokens = torch.from_numpy(chosen.reshape(-1)).to(tokens.device)
         index = torch.from_numpy(entries).to(tokens.device)
-        state = state.reorder(Moves(index, len(features), spent=not watch.watching))
+        state = state.reorder(Moves(index, len(features), spent=not observer.observing))
     return trail, endings
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.core.blocks import BLOCK_ELEMENTS, by_rows, transformed
+from regard.core.blocks import BLOCK_ELEMENTS, by_rows, in_functorch
 from regard.core.map import AttentionMap
 from regard.core.score import Score
 
@@ -132,7 +132,7 @@ def edge_sum(weights: Tensor, value: Tensor, target: Tensor, source: Tensor, nod
 
     Returns: (nodes, heads, dim)
     """
-    if torch.compiler.is_compiling() or transformed():
+    if torch.compiler.is_compiling() or in_functorch():
         message = weights.unsqueeze(-1) * value.index_select(0, source)  # (E, heads, dim)
         return value.new_zeros(nodes, *value.shape[1:]).index_add(0, target, message)
     result = _EdgeSum.apply(weights, value, target, source, nodes)

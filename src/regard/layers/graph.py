@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.attention import Attended, attend, watch
+from regard.attention import Attended, attend, observer
 from regard.core.blocks import by_rows
 from regard.core.mask import Mask
 from regard.core.score import Score
@@ -205,7 +205,7 @@ class GraphAttention(nn.Module):
         weights = edge_softmax(scores, target, len(nodes))  # (E, heads)
         kept = drop(weights, dropout, True)
         context = edge_sum(kept, value.to(weights.dtype), target, source, len(nodes))
-        if watch.watching:
+        if observer.observing:
             self._tell(weights, value, context, target, source)
         output = self._combined(context.to(value.dtype))
         return AttendedEdges(output, weights.to(value.dtype)) if return_map else output
@@ -215,7 +215,7 @@ class GraphAttention(nn.Module):
     ) -> None:
         """Whoever watches sees the edges as a map, (heads, N, N)."""
         nodes, by_heads = len(value), value.transpose(0, 1)  # (heads, N, dim)
-        report = watch.Report(
+        report = observer.AttentionCall(
             by_heads,
             context.transpose(0, 1),
             (self.heads, nodes, nodes),
@@ -226,7 +226,7 @@ class GraphAttention(nn.Module):
             if self.training and self.dropout
             else lambda _, rows, __: rows @ by_heads.to(rows.dtype),
         )
-        watch.tell(watch.watchers(), report)
+        observer.notify(observer.observers(), report)
 
     def _combined(self, context: Tensor) -> Tensor:
         """(N, heads, out_dim) to the output."""

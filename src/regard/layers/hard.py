@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Attended, attend, watch
+from regard.attention import Attended, attend, observer
 from regard.core import noise
 from regard.core.blocks import by_rows
 from regard.core.lower import lower
@@ -166,7 +166,7 @@ class HardAttention(nn.Module):
         request = make_request(
             query, key, value, score=score, mask=mask, bias=None, normalize=softmax, dropout=0.0
         )
-        request = with_kernel(lower(request.cleaned()))
+        request = with_kernel(lower(request.zero_hidden()))
         leading, N, width = request.leading, request.keys, value.shape[-1]
         if not N:
             empty = query.new_zeros(*leading, request.queries)
@@ -182,9 +182,9 @@ class HardAttention(nn.Module):
         blind = index < 0
         taken = index.clamp(min=0).expand(*index.shape[:-1], width)
         output = request.value.expand(*leading, N, width).gather(-2, taken).masked_fill(blind, 0.0)
-        if watch.watching:
+        if observer.observing:
             map = partial(_chosen_map, index)
-            watch.attended(watch.watchers(), request, output, "choice", map)
+            observer.notify_request(observer.observers(), request, output, "choice", map)
         log_probability, entropy = likely.unbind(-1)
         return Choice(output, index.squeeze(-1), log_probability, entropy)
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.core.blocks import transformed
+from regard.core.blocks import in_functorch
+from regard.core.key_range import KeyRange
 from regard.core.map import AttentionMap
 from regard.core.mask import Grid, Mask, visible
 from regard.core.mask.algebra import And, Not, Visible
-from regard.core.reach import Reach
 from regard.core.score import precise
 
 
@@ -32,10 +32,10 @@ class GroupedMask(Mask):
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
         return split_heads(self.mask.block(rows, keys, self._flat(grid)), self.groups, 2)
 
-    def reach(self, grid: Grid) -> Reach:
-        low, high, full = self.mask.reach(self._flat(grid))
+    def key_range(self, grid: Grid) -> KeyRange:
+        low, high, full = self.mask.key_range(self._flat(grid))
         full = split_heads(full, self.groups, 1) if isinstance(full, Tensor) else full
-        return Reach(split_heads(low, self.groups, 1), split_heads(high, self.groups, 1), full)
+        return KeyRange(split_heads(low, self.groups, 1), split_heads(high, self.groups, 1), full)
 
     def ignores_queries(self) -> bool:
         return self.mask.ignores_queries()
@@ -89,7 +89,7 @@ def without_hidden(
     """
     if mask is None:
         return query, key, value
-    if not torch.compiler.is_compiling() and not transformed():
+    if not torch.compiler.is_compiling() and not in_functorch():
         distinct = {id(tensor): tensor for tensor in (query, key, value)}.values()
         total = sum(t.detach().sum(dtype=precise(t.dtype)) for t in distinct)
         if bool(torch.isfinite(torch.as_tensor(total))):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Attended, attend, explain, watch
+from regard.attention import Attended, attend, explain, observer
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, window
@@ -219,7 +219,7 @@ class LocalAttention(nn.Module):
     ) -> Tensor:
         """Compute in chunks what is one call of attention to whoever watches."""
         map = partial(self._map, center=center)
-        return watch.whole(compute, request, path="local", map=map, drops=self._drop() > 0)
+        return observer.as_one_call(compute, request, path="local", map=map, drops=self._drop() > 0)
 
     def _along(self, request: Request, offset: int) -> Tensor:
         """Attend around each query's own position.
@@ -252,7 +252,7 @@ class LocalAttention(nn.Module):
                 f"local attention has no heads: a mask should be (M, N) or (batch, M, N), got "
                 f"{request.mask} for query {tuple(query.shape)}"
             )
-        return request.cleaned()
+        return request.zero_hidden()
 
     def _predicted(self, request: Request) -> Tensor:
         """The centres p that the layer learned, (B, M, 1)."""

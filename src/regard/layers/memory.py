@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.attention import watch
+from regard.attention import observer
 from regard.core.map import AttentionMap
 from regard.core.weighted_sum import weighted_sum
 from regard.layers.addressing import content, erase_and_add, interpolate, sharpen, shift
@@ -114,7 +114,7 @@ class MemoryAttention(nn.Module):
         read_weights = self._address(read, memory, state.read_weights)
         state = MemoryState(memory, read_weights, write_weights)
         output = state.read()
-        if watch.watching:
+        if observer.observing:
             _tell(state, output)
         return output, state
 
@@ -155,13 +155,15 @@ def _tell(state: MemoryState, read: Tensor) -> None:
     """Whoever watches sees where the heads wrote and read, as maps (batch, heads, 1, slots)."""
     value = state.memory.unsqueeze(1)  # (batch, 1, slots, width)
 
-    def looked(weights: Tensor, output: Tensor | None, part: str) -> watch.Report:
+    def looked(weights: Tensor, output: Tensor | None, part: str) -> observer.AttentionCall:
         row = weights.unsqueeze(-2)
         map = AttentionMap(lambda rows: row[..., rows, :], None, row.shape)
         combine = None if output is None else lambda _, weights, __: weights @ value
-        return watch.Report(value, output, row.shape, "memory", None, lambda _: map, combine, part)
+        return observer.AttentionCall(
+            value, output, row.shape, "memory", None, lambda _: map, combine, part
+        )
 
-    told = watch.watchers()
-    watch.tell(told, looked(state.write_weights, None, "write"))
+    told = observer.observers()
+    observer.notify(told, looked(state.write_weights, None, "write"))
     heads = read.unflatten(-1, (state.read_weights.shape[1], 1, -1))  # (batch, reads, 1, width)
-    watch.tell(told, looked(state.read_weights, heads, "read"))
+    observer.notify(told, looked(state.read_weights, heads, "read"))

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from regard.core.blocks import may_look
-from regard.core.process import settle
+from regard.core.blocks import can_inspect_values
+from regard.core.process import limit_threads_after_fork
 from regard.core.score import Additive
 from regard.paths import kernels
 
@@ -76,7 +76,7 @@ def recur_asking(
     """
     from regard.paths.kernels.recurrence import Recurrence
 
-    settle()
+    limit_threads_after_fork()
     (into, given, bias, given_bias), hidden = _parameters(layer), layer.hidden_size
     start = [_whole(part) for part in first]
     query = _whole(_whole(score.query_weight), 0)
@@ -103,7 +103,7 @@ def can_unroll(layer: nn.RNNBase, *tensors: Tensor) -> bool:
     weight = layer.all_weights[0][1]
     dtype = weight.dtype
     return (
-        may_look()
+        can_inspect_values()
         and not torch.is_autocast_enabled("cpu")
         and dtype in (torch.float32, torch.float64)
         and kernels.available(weight)
@@ -120,7 +120,7 @@ def _run(
     """States (B, T, H) and the last one, of one direction."""
     from regard.paths.kernels.recurrence import Recurrence
 
-    settle()
+    limit_threads_after_fork()
     (into, given, bias, given_bias), hidden = _parameters(layer, reverse), layer.hidden_size
     start = [_whole(part) for part in first] or [x.new_zeros(len(x), given.shape[1])] * 2
     nobody = x.new_empty(len(x), 0, 0)  # to be asked

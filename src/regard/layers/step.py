@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.attention import watch
+from regard.attention import observer
 from regard.attention.attend import map_of
 from regard.core.map import AttentionMap
 from regard.core.mask import as_mask
@@ -24,7 +24,7 @@ def suits(query: Tensor, key: Tensor) -> bool:
     return (
         query.dtype in (torch.float32, torch.float64)
         and not (torch.is_grad_enabled() and (query.requires_grad or key.requires_grad))
-        and not (watch.watching and watch.edited(watch.watchers()))
+        and not (observer.observing and observer.any_edits(observer.observers()))
     )
 
 
@@ -61,7 +61,7 @@ def attend_step(
         scores = scores + bias
     weights = _softmax(scores if shade is None else scores + shade)
     output = _weigh(weights.view(batch * shared, rows, N), value.flatten(0, 1)).view(query.shape)
-    if watch.watching:
+    if observer.observing:
         _report(query, key, value, shade, bias, output)
     if not return_map:
         return change(output), None
@@ -109,4 +109,4 @@ def _report(
         normalize=find_normalizer("softmax"),
         dropout=0.0,
     )
-    watch.attended(watch.watchers(), request.seeded(), output, "step", map_of)
+    observer.notify_request(observer.observers(), request.seeded(), output, "step", map_of)

@@ -41,7 +41,7 @@ def interval(request: Request) -> Interval:
         low = torch.zeros((), dtype=torch.long, device=request.query.device)
         high = low + request.keys
     else:
-        low, high, full = request.mask.reach(request.grid)
+        low, high, full = request.mask.key_range(request.grid)
     if isinstance(full, Tensor):  # a compiler cannot look
         full = not torch.compiler.is_compiling() and bool(full.all())
     shape = (*request.leading, request.queries)

@@ -9,11 +9,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Prepared, attend, prepare, watch
+from regard.attention import Prepared, attend, observer, prepare
 from regard.attention.attend import Attended, Normalize
 from regard.core.map import AttentionMap
 from regard.core.mask import lengths
-from regard.core.names import find_normalizer, nearest
+from regard.core.names import did_you_mean, find_normalizer
 from regard.core.normalize import softmax
 from regard.core.score import Additive, Score
 from regard.layers.cache import Past, SharedMemory
@@ -95,12 +95,12 @@ class GlobalAligner(nn.Module):
         Returns: states (batch, T, hidden), contexts (batch, T, key_dim), weights (batch, T, S)
         """
         normalize = self.normalize if self.training else self.evaluate
-        told = watch.watchers() if watch.watching else ()
+        told = observer.observers() if observer.observing else ()
         if (
             not isinstance(self.score, Additive)
             or normalize is not softmax
             or (self.training and self.dropout)
-            or watch.edited(told)
+            or observer.any_edits(told)
             or not can_unroll(layer, x, memory.states, *first, *self.score.parameters())
         ):
             return None
@@ -248,7 +248,7 @@ def find_aligner(
     2
     """
     if attention not in ALIGNERS:
-        raise ValueError(f"unknown attention {attention!r}{nearest(attention, ALIGNERS)}")
+        raise ValueError(f"unknown attention {attention!r}{did_you_mean(attention, ALIGNERS)}")
     options: dict[str, int] = {}
     if attention in ("local", "predictive"):
         if window is None:

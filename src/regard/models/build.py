@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.models.aligner import find_aligner
 from regard.models.bahdanau import Bahdanau
 from regard.models.embedding import Tokens, reader
@@ -73,7 +73,7 @@ def luong(
 ) -> Seq2Seq:
     """A recurrent model with Luong's decoder."""
     if join not in JOINS:
-        raise ValueError(f"unknown join {join!r}{nearest(join, JOINS)}")
+        raise ValueError(f"unknown join {join!r}{did_you_mean(join, JOINS)}")
     sizes: dict[str, Any] = {"layers": layers, "residual": residual, "dropout": dropout}
     source = reader(source_vocabulary, frames, embedding, dropout=dropout)
     encoder = Encoder(source, hidden, cell=cell, bidirectional=bidirectional, **sizes)
@@ -163,15 +163,15 @@ def build(kind: str, preset: str | None = None, **flat: Any) -> nn.Module:
         ValueError: for an unknown name, with the nearest known one
     """
     if kind not in KINDS:
-        raise ValueError(f"unknown kind of model {kind!r}{nearest(kind, KINDS)}")
+        raise ValueError(f"unknown kind of model {kind!r}{did_you_mean(kind, KINDS)}")
     presets = PRESETS[kind]
     if preset is not None and preset not in presets:
-        raise ValueError(f"unknown preset {preset!r} of {kind}{nearest(preset, presets)}")
+        raise ValueError(f"unknown preset {preset!r} of {kind}{did_you_mean(preset, presets)}")
     make = KINDS[kind]
     known = inspect.signature(make).parameters
     for name in flat:
         if name not in known:
-            raise ValueError(f"{kind} has no option {name!r}{nearest(name, known)}")
+            raise ValueError(f"{kind} has no option {name!r}{did_you_mean(name, known)}")
     options = {} if preset is None else dict(presets[preset])
     options |= flat
     if "source_vocabulary" in known:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.core.map import AttentionMap
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.layers.dropout import check_dropout, drop
 from regard.layers.hierarchical import HierarchicalAttention
 from regard.models.embedding import Tokens, check_sizes
@@ -71,7 +71,7 @@ class DocumentClassifier(nn.Module):
         check_dropout(dropout)
         check_dropout(word_dropout)
         if encoder not in ENCODERS:
-            raise ValueError(f"unknown encoder {encoder!r}{nearest(encoder, ENCODERS)}")
+            raise ValueError(f"unknown encoder {encoder!r}{did_you_mean(encoder, ENCODERS)}")
         self.reader = Tokens(vocabulary, dim)
         if encoder == "gru":
             width = 2 * hidden

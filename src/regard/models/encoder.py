@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.layers.dropout import check_dropout, drop
 from regard.layers.recurrence import recur
 from regard.models.embedding import Frames, Tokens, check_sizes
@@ -57,7 +57,7 @@ class Encoder(nn.Module):
         make = find_cell(cell)
         if bidirectional not in DIRECTIONS:
             raise ValueError(
-                f"unknown bidirectional {bidirectional!r}{nearest(bidirectional, DIRECTIONS)}"
+                f"unknown bidirectional {bidirectional!r}{did_you_mean(bidirectional, DIRECTIONS)}"
             )
         both = DIRECTIONS[bidirectional] % (layers + 1)
         outs = [hidden * (2 if layer < both else 1) for layer in range(layers)]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.attention import attend
 from regard.core.mask import lengths as of_lengths
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.layers.hard import HardAttention, HardGumbel, straight_through
 from regard.layers.reinforce import MovingBaseline
 from regard.models.embedding import Tokens, check_sizes
@@ -65,7 +65,9 @@ class HardReader(nn.Module):
         super().__init__()
         check_sizes(symbols=symbols, marks=marks, dim=dim)
         if estimator not in ESTIMATORS:
-            raise ValueError(f"unknown estimator {estimator!r}{nearest(estimator, ESTIMATORS)}")
+            raise ValueError(
+                f"unknown estimator {estimator!r}{did_you_mean(estimator, ESTIMATORS)}"
+            )
         self.symbols, self.marks = Tokens(symbols, dim), Tokens(marks, dim)
         # small, so that no position is preferred before anything was learned
         self.query = nn.Parameter(torch.randn(1, dim) / math.sqrt(dim))

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.mask import lengths as real
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
 from regard.models.embedding import check_dropout, check_sizes, reader
 from regard.models.phrases import Phrases
@@ -113,7 +113,9 @@ class PairClassifier(nn.Module):
         check_sizes(classes=classes, dim=dim, heads=heads, phrase=phrase, glimpses=glimpses)
         check_dropout(dropout)
         if attention not in ATTENTIONS:
-            raise ValueError(f"unknown attention {attention!r}{nearest(attention, ATTENTIONS)}")
+            raise ValueError(
+                f"unknown attention {attention!r}{did_you_mean(attention, ATTENTIONS)}"
+            )
         if attention == "alternating" and glimpses > 1:
             raise ValueError(f"alternating attention has one glimpse, got glimpses={glimpses}")
         options = {"layers": layers, "heads": heads, "phrase": phrase, "dropout": dropout}

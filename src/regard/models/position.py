@@ -1,6 +1,6 @@
 """Position schemes by name, for models that know their widths."""
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, Rotary
 
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "none")
@@ -30,4 +30,4 @@ def positions(name: str, dim: int, heads: int, max_length: int) -> tuple[Positio
         return Position(), ALiBi(heads)
     if name == "none":
         return Position(), None
-    raise ValueError(f"unknown position {name!r}{nearest(name, POSITIONS)}")
+    raise ValueError(f"unknown position {name!r}{did_you_mean(name, POSITIONS)}")

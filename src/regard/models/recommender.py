@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention import attend
 from regard.core.mask import lengths as real
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.layers.dropout import check_dropout, drop
 from regard.models.embedding import check_sizes
 from regard.models.position import positions
@@ -97,7 +97,7 @@ class Recommender(nn.Module):
         check_dropout(dropout)
         if projections not in PROJECTIONS:
             raise ValueError(
-                f"unknown projections {projections!r}{nearest(projections, PROJECTIONS)}"
+                f"unknown projections {projections!r}{did_you_mean(projections, PROJECTIONS)}"
             )
         if dim % heads:
             raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")

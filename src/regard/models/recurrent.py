@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.layers.dropout import check_dropout, drop
 from regard.layers.recurrence import recur
 from regard.models.embedding import check_sizes
@@ -120,5 +120,5 @@ def _flat(after: list[list[Tensor]]) -> Hidden:
 def find_cell(cell: str) -> Callable[..., nn.RNNBase]:
     """A recurrent layer by name."""
     if cell not in CELLS:
-        raise ValueError(f"unknown cell {cell!r}{nearest(cell, CELLS)}")
+        raise ValueError(f"unknown cell {cell!r}{did_you_mean(cell, CELLS)}")
     return CELLS[cell]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.core.score import (
     ActivatedGeneral,
     Additive,
@@ -51,7 +51,7 @@ def find_score(score: str | Callable, query_dim: int, key_dim: int) -> Score:
     if callable(score):
         return score(query_dim, key_dim)
     if score not in SCORES:
-        raise ValueError(f"unknown score {score!r}{nearest(score, SCORES)}")
+        raise ValueError(f"unknown score {score!r}{did_you_mean(score, SCORES)}")
     if score in ("dot", "scaled_dot", "cosine") and query_dim != key_dim:
         raise ValueError(
             f"score {score!r} needs the decoder's states as wide as the encoder's, but they are "

@@ -1,6 +1,6 @@
 """How the positions of one sequence attend to each other, by name."""
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.layers.efficient import EfficientAttention
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.transformer import SelfAttention
@@ -22,5 +22,5 @@ def find_self_attention(name: str) -> SelfAttention:
         ValueError: for an unknown name, with the nearest known one
     """
     if name not in SELF_ATTENTIONS:
-        raise ValueError(f"unknown attention {name!r}{nearest(name, SELF_ATTENTIONS)}")
+        raise ValueError(f"unknown attention {name!r}{did_you_mean(name, SELF_ATTENTIONS)}")
     return SELF_ATTENTIONS[name]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention import Attended
 from regard.core.mask import Mask
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.layers.add_norm import PostNorm, PreNorm
 from regard.layers.multi_head import MultiHeadAttention, MultiHeadState
 from regard.layers.role import DECODER_SELF, ENCODER_DECODER, SELF, AttentionRole
@@ -187,7 +187,7 @@ class DecoderStack(nn.Module):
 def find_norm(norm: str) -> Callable[[int, float], PostNorm]:
     """Where the norm of a layer is, by name."""
     if norm not in NORMS:
-        raise ValueError(f"unknown norm {norm!r}{nearest(norm, NORMS)}")
+        raise ValueError(f"unknown norm {norm!r}{did_you_mean(norm, NORMS)}")
     return NORMS[norm]
 
 

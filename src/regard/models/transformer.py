@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, overload
 import torch
 from torch import Tensor, nn
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.core.score import Score
 from regard.layers.dropout import check_dropout, drop
 from regard.layers.moves import Moves, as_moves
@@ -237,7 +237,7 @@ class Transformer(nn.Module):
 
     def _tie(self, tie: str) -> None:
         if tie not in TIES:
-            raise ValueError(f"unknown tie {tie!r}{nearest(tie, TIES)}")
+            raise ValueError(f"unknown tie {tie!r}{did_you_mean(tie, TIES)}")
         if tie != "none":
             tied(self.output, self.target)
         if tie == "all":

@@ -37,7 +37,7 @@ def with_kernel(request: Request) -> Request:
     return request
 
 
-def refuses(request: Request) -> str | None:
+def unsupported_reason(request: Request) -> str | None:
     """Why the kernel cannot serve this request, or None."""
     if not is_additive(request.score):
         return "the score is not w · tanh(q + k)"
@@ -47,14 +47,14 @@ def refuses(request: Request) -> str | None:
         return "the kernel has no dropout"
     if request.bias is not None:
         return "the kernel adds no bias"
-    if request.mask is not None and request.mask.reach(request.grid).full is not True:
+    if request.mask is not None and request.mask.key_range(request.grid).full is not True:
         return "the mask is not made of whole intervals of keys"
     return None
 
 
 def additive(request: Request) -> Tensor:
     """Softmax of w · tanh(q + k) over each query's interval of keys, times V, (..., M, Dv)."""
-    request = lower(request.cleaned())
+    request = lower(request.zero_hidden())
     assert isinstance(request.score, TanhScore)
     leading = request.leading
     output = kernels.additive_attention(
@@ -71,10 +71,10 @@ def intervals(request: Request) -> tuple[Tensor | None, Tensor | None]:
     """For each query the keys [low, high) it sees, both (B, M), or None without a mask."""
     if request.mask is None:
         return None, None
-    reach = request.mask.reach(request.grid)
+    keys = request.mask.key_range(request.grid)
     shape = (*request.leading, request.queries)
     flat_shape = (request.leading.numel(), request.queries)
-    return reach.low.expand(shape).reshape(flat_shape), reach.high.expand(shape).reshape(flat_shape)
+    return keys.low.expand(shape).reshape(flat_shape), keys.high.expand(shape).reshape(flat_shape)
 
 
 def flat(tensor: Tensor, leading: torch.Size) -> Tensor:

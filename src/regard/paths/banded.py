@@ -1,48 +1,48 @@
 """The banded path: only the blocks of queries and keys in which somebody sees something.
 
 Windows, causal masks, packed segments and padding know each query's interval of keys. Blocks of
-queries go to torch's flash attention with just the keys within their reach, forward and backward.
+queries go to torch's flash attention with just the keys in their range, forward and backward.
 """
 
 import torch
 from torch import Tensor
 
-from regard.core.blocks import transformed
+from regard.core.blocks import in_functorch
+from regard.core.key_range import KeyRange
 from regard.core.lower import DotScore
 from regard.core.mask import Window
-from regard.core.reach import Reach
 from regard.core.request import Request
 from regard.paths import fused
 from regard.paths.layout import layout
 from regard.paths.tiles import attend_tiles, plan_tiles
 
 WORTH = 0.8
-"""The share of cells within reach below which skipping the others pays."""
+"""The share of visible cells below which skipping the others pays."""
 
 
-def refuses(request: Request) -> str | None:
+def unsupported_reason(request: Request) -> str | None:
     """Why this request cannot run in bands, or None."""
-    why = fused.refuses(request)
+    why = fused.unsupported_reason(request)
     if why:
         return why
     if request.mask is None:
         return "there is no mask"
     if request.bias is not None:
         return "a bias is added"
-    if _reach(request) is None:
+    if _key_range(request) is None:
         return "the heads of one sequence see different keys"
     return None
 
 
 def pays(request: Request) -> bool:
-    """Whether enough is out of reach for this path to be faster than the fused one."""
+    """Whether enough is hidden for this path to be faster than the fused one."""
     mask = request.mask
     if torch.compiler.is_compiling() or mask is None:
         return False  # which blocks to skip depends on numbers, which a compiler does not know
     if isinstance(mask, Window) and mask.square_causal(request.queries, request.keys):
         return False  # torch's own is_causal skips the upper triangle
     most = request.cells * (request.query.shape[-1] + request.value.shape[-1])
-    if most < fused.LEAST or refuses(request) is not None:
+    if most < fused.LEAST or unsupported_reason(request) is not None:
         return False  # not even worth counting
     visible = visible_cells(request)
     saved = most - visible * most // request.cells
@@ -50,11 +50,11 @@ def pays(request: Request) -> bool:
 
 
 def visible_cells(request: Request) -> int:
-    """How many cells of the map are within reach."""
-    if request.mask is None or transformed():
+    """How many cells of the map are in some key range."""
+    if request.mask is None or in_functorch():
         return request.cells
-    reach = request.mask.reach(request.grid)
-    size = (reach.high - reach.low).expand(*request.leading, request.queries)
+    keys = request.mask.key_range(request.grid)
+    size = (keys.high - keys.low).expand(*request.leading, request.queries)
     return int(size.sum())
 
 
@@ -64,16 +64,16 @@ def banded(request: Request) -> Tensor:
     assert isinstance(request.score, DotScore)
     assert request.mask is not None
     fold = layout(request)
-    reach = _reach(request)
-    assert reach is not None
+    keys = _key_range(request)
+    assert keys is not None
     mask, grid = request.mask, request.grid
 
     def tile_mask(batch: slice, rows: slice, keys: slice) -> Tensor:
         block = fold.fold_mask(mask.block(rows, keys, grid))
         return block if block.shape[0] == 1 else block[batch]
 
-    full = torch.as_tensor(reach.full)
-    tiles = plan_tiles(reach.low, reach.high, full, tile_mask, request.queries, request.keys)
+    full = torch.as_tensor(keys.full)
+    tiles = plan_tiles(keys.low, keys.high, full, tile_mask, request.queries, request.keys)
     output = attend_tiles(
         fold.fold_query(request.query),
         fold.fold_key(request.key),
@@ -84,6 +84,6 @@ def banded(request: Request) -> Tensor:
     return fold.unfold(output)
 
 
-def _reach(request: Request) -> Reach | None:
+def _key_range(request: Request) -> KeyRange | None:
     assert request.mask is not None
-    return layout(request).fold_reach(request.mask.reach(request.grid), request.queries)
+    return layout(request).fold_key_range(request.mask.key_range(request.grid), request.queries)

@@ -10,17 +10,17 @@ from regard.core.blocks import block_rows, by_rows
 from regard.core.lower import DotScore, lower
 from regard.core.request import Request
 from regard.paths.additive import KernelScore, with_kernel
-from regard.paths.growth import growth
 from regard.paths.reference import context
+from regard.paths.score_memory import score_memory
 
 
 def blockwise(request: Request) -> Tensor:
     """Scores → map → weighted sum, a block of queries at a time, (..., M, Dv)."""
-    request = with_kernel(lower(request.cleaned()))
+    request = with_kernel(lower(request.zero_hidden()))
 
     def block(query: Tensor, bias: Tensor | None, rows: slice) -> Tensor:
         scores = request.scores(query, bias)
-        weights = request.dropped(request.weights(scores, rows), rows)
+        weights = request.apply_dropout(request.weights(scores, rows), rows)
         return context(weights, request.value)
 
     return by_rows(block, request.query, request.bias, elements=row_elements(request))
@@ -34,4 +34,4 @@ def row_elements(request: Request) -> int:
     pessimistic = elements * max(request.query.shape[-1], 1)
     if block_rows(pessimistic) >= request.query.shape[-2]:
         return pessimistic  # one block in any case
-    return growth(request)
+    return score_memory(request)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from regard.core.blocks import BLOCK_ELEMENTS, transformed
+from regard.core.blocks import BLOCK_ELEMENTS, in_functorch
 from regard.core.lower import is_additive, is_dot
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.core.request import Request
 from regard.paths import additive, banded, fused, gather
 from regard.paths.blockwise import blockwise
@@ -17,16 +17,16 @@ PATHS: dict[str, Callable[[Request], Tensor]] = {
     "reference": reference,
     "fused": fused.fused,
     "banded": banded.banded,
-    "kernels": additive.additive,
+    "additive_kernel": additive.additive,
     "gather": gather.gather,
     "blockwise": blockwise,
 }
 
-REFUSES: dict[str, Callable[[Request], str | None]] = {
-    "fused": fused.refuses,
-    "banded": banded.refuses,
-    "kernels": additive.refuses,
-    "gather": gather.refuses,
+UNSUPPORTED_REASON: dict[str, Callable[[Request], str | None]] = {
+    "fused": fused.unsupported_reason,
+    "banded": banded.unsupported_reason,
+    "additive_kernel": additive.unsupported_reason,
+    "gather": gather.unsupported_reason,
 }
 """Paths that cannot do everything say why; the others take any request."""
 
@@ -39,31 +39,31 @@ def choose(request: Request, path: str = "auto") -> tuple[str, str]:
     """
     if path != "auto":
         return _named(request, path)
-    if transformed():
+    if in_functorch():
         return "reference", "torch.func or forward-mode AD is at work and needs the plain formula"
     if request.cells <= fused.TINY:
         return "reference", f"a map of {request.cells} cells is too small for a fast path to pay"
-    if gather.refuses(request) is None:
+    if gather.unsupported_reason(request) is None:
         return "gather", "hard attention without a gradient fetches one value for each query"
     if is_dot(request.score):
-        why = fused.refuses(request)
+        why = fused.unsupported_reason(request)
         if why:
             return "blockwise", f"torch cannot fuse this ({why}), so it runs in blocks of queries"
         if banded.pays(request):
-            return "banded", f"{request.mask} puts many keys out of reach, which are skipped"
+            return "banded", f"{request.mask} hides whole blocks of keys, which are skipped"
         return "fused", "the score is a dot product and its softmax is fused by torch"
     if is_additive(request.score):
-        why = additive.refuses(request)
+        why = additive.unsupported_reason(request)
         if why:
             return "blockwise", f"the score is compiled, the rest runs in blocks of queries ({why})"
-        return "kernels", "w · tanh(q + k) has a compiled kernel that holds no map"
+        return "additive_kernel", "w · tanh(q + k) has a compiled kernel that holds no map"
     return "blockwise", "this score cannot be fused, so it runs in blocks of queries"
 
 
 def _named(request: Request, path: str) -> tuple[str, str]:
     if path not in PATHS:
-        raise ValueError(f"unknown path {path!r}{nearest(path, ['auto', *PATHS])}")
-    why = REFUSES[path](request) if path in REFUSES else None
+        raise ValueError(f"unknown path {path!r}{did_you_mean(path, ['auto', *PATHS])}")
+    why = UNSUPPORTED_REASON[path](request) if path in UNSUPPORTED_REASON else None
     if why:
         raise ValueError(f"path {path!r} cannot do this: {why}; use path='auto'")
     return path, "asked for by name"
@@ -88,7 +88,9 @@ class Plan:
 def plan(request: Request, path: str = "auto") -> Plan:
     """The choice with its estimated cost, for one forward pass."""
     name, reason = choose(request, path)
-    cells = banded.visible_cells(request) if name in ("banded", "kernels") else request.cells
+    cells = (
+        banded.visible_cells(request) if name in ("banded", "additive_kernel") else request.cells
+    )
     width, value_width = request.query.shape[-1], request.value.shape[-1]
     # a multiplication and an addition per dot product; tanh, factored, takes about eight
     score = (8 if is_additive(request.score) else 2) * width

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from regard.paths.tile import ALL, Tile, is_whole
 
 
-def elsewhere(
+def sdpa_fallback(
     query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
 ) -> Tensor:
     """Attention within tiles through torch's public function, which knows every device."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.core.blocks import transformed
+from regard.core.blocks import in_functorch
 from regard.core.lower import DotScore, is_dot, lower
 from regard.core.mask import Grid, Mask, Window
 from regard.core.normalize import softmax
@@ -50,7 +50,7 @@ def direct(query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
         or not query.is_floating_point()
         or shape[0] * shape[1] * shape[2] * keys[2] <= TINY
         or shape[3] == 0
-        or transformed()
+        or in_functorch()
     ):
         return None
     tiles = WHOLE if mask is None else _tiles(mask, (*shape[:3], keys[2]), shape[3], query.device)
@@ -81,7 +81,7 @@ def _tiles(
     return (Tile(_ALL, _ALL, _ALL, mask),)
 
 
-def refuses(request: Request) -> str | None:
+def unsupported_reason(request: Request) -> str | None:
     """Why torch cannot fuse this request, or None."""
     if not is_dot(request.score):
         return "the score is not a dot product"
@@ -91,7 +91,7 @@ def refuses(request: Request) -> str | None:
         return "dropout is not fused"
     if request.bias is not None and request.bias.requires_grad:
         return "the bias needs a gradient"
-    if transformed():
+    if in_functorch():
         return "torch.func or forward-mode AD is at work"
     if not request.cells or not request.query.shape[-1] or not request.value.shape[-1]:
         return "there is nothing to compute"
@@ -130,7 +130,7 @@ def prepared(request: Request) -> Request:
     as_given = isinstance(request.score, Dot | ScaledDot)
     if as_given and request.query.is_cpu and not torch.compiler.is_compiling():
         return lower(request)
-    return lower(request.cleaned())
+    return lower(request.zero_hidden())
 
 
 def _mask(request: Request, fold: Layout) -> Tensor | None:

@@ -18,7 +18,7 @@ from regard.paths.additive import with_kernel
 from regard.paths.blockwise import row_elements
 
 
-def refuses(request: Request) -> str | None:
+def unsupported_reason(request: Request) -> str | None:
     """Why nothing can be gathered for this request, or None."""
     if request.normalize is not hard:
         return "the normalizer is not hard"
@@ -31,7 +31,7 @@ def refuses(request: Request) -> str | None:
 
 def gather(request: Request) -> Tensor:
     """The value of each query's best visible key, (..., M, Dv)."""
-    request = with_kernel(lower(request.cleaned()))
+    request = with_kernel(lower(request.zero_hidden()))
     leading, keys = request.leading, request.keys
     value = request.value.expand(*leading, keys, request.value.shape[-1])
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.core.reach import Reach
+from regard.core.key_range import KeyRange
 from regard.core.request import Request
 
 
@@ -60,11 +60,11 @@ class Layout:
         block = block.expand(*batch, *heads, *block.shape[-2:])
         return block.reshape(batch.numel(), heads.numel(), *block.shape[-2:])
 
-    def fold_reach(self, reach: Reach, queries: int) -> Reach | None:
+    def fold_key_range(self, keys: KeyRange, queries: int) -> KeyRange | None:
         """(..., M) to (batch or 1, M); None if heads of one sequence see different keys."""
         parts = []
-        for part in reach:
-            part = torch.as_tensor(part, device=reach.low.device)
+        for part in keys:
+            part = torch.as_tensor(part, device=keys.low.device)
             part = part.expand(*part.shape[:-1], queries) if part.dim() else part.expand(queries)
             folded = self.fold_mask(part.unsqueeze(-2))  # (batch, heads, 1, M)
             if folded.shape[1] > 1:
@@ -72,7 +72,7 @@ class Layout:
             parts.append(folded[:, 0, 0])
         batch = max(part.shape[0] for part in parts)
         low, high, full = (part.expand(batch, queries) for part in parts)
-        return Reach(low, high, full)
+        return KeyRange(low, high, full)
 
     def unfold(self, output: Tensor) -> Tensor:
         """(batch, heads, M, Dv) back to (..., M, Dv)."""

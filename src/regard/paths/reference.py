@@ -13,10 +13,10 @@ from regard.core.weighted_sum import weighted_sum
 
 def reference(request: Request) -> Tensor:
     """Scores → map → weighted sum, (..., M, Dv)."""
-    request = request.cleaned()
+    request = request.zero_hidden()
     scores = request.scores(request.query, request.bias)
     weights = request.weights(scores, request.rows)
-    weights = request.dropped(weights, request.rows)
+    weights = request.apply_dropout(weights, request.rows)
     return context(weights, request.value)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.paths.flash import differentiate, run
-from regard.paths.formula import elsewhere, second_gradients, visible_only
+from regard.paths.formula import sdpa_fallback, second_gradients, visible_only
 from regard.paths.products import multiply, suits
 from regard.paths.tile import ALL, WHOLE, Tile, is_whole, widened
 
@@ -53,7 +53,7 @@ def _attend(
     query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
 ) -> Tensor:
     if not query.is_cpu or torch.compiler.is_compiling():
-        return elsewhere(query, key, value, tiles, scale)
+        return sdpa_fallback(query, key, value, tiles, scale)
     tracked = torch.is_grad_enabled() and (
         query.requires_grad or key.requires_grad or value.requires_grad
     )

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.data.lines import readable
 from regard.data.profiles import Profiles
 from regard.data.ratings import Ratings
@@ -115,7 +115,9 @@ class Advisor:
         places = []
         for item in past:
             if item not in self.ratings.items:
-                raise ValueError(f"unknown item {item!r}{nearest(item, self.ratings.items[:20])}")
+                raise ValueError(
+                    f"unknown item {item!r}{did_you_mean(item, self.ratings.items[:20])}"
+                )
             places.append(self.ratings.items.index(item))
         row = torch.from_numpy(self.ratings.user_profiles.encode(profile))
         return self._answer(0, row, np.array(places, np.int64), count)
@@ -131,8 +133,8 @@ class Advisor:
     def _place(self, user: str) -> int:
         if user not in self.ratings.users:
             raise ValueError(
-                f"unknown user {user!r}{nearest(user, self.ratings.users[:20])} ...; for somebody "
-                "new give a profile"
+                f"unknown user {user!r}{did_you_mean(user, self.ratings.users[:20])} ...; for "
+                "a new user give a profile"
             )
         return self.ratings.users.index(user)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.data import DATASETS, GENERATED, generate, read_aligned, read_dataset, read_pairs
 from regard.data.pairs import Pairs
 from regard.training.settings import Settings
@@ -59,7 +59,7 @@ class Data(Settings):
     def _known(cls, name: str | None) -> str | None:
         known = [*GENERATED, *DATASETS]
         if name is not None and name not in known:
-            raise ValueError(f"is unknown data{nearest(name, known)}")
+            raise ValueError(f"is unknown data{did_you_mean(name, known)}")
         return name
 
     @model_validator(mode="after")

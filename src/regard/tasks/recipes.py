@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 
 Recipe = dict[str, Any]
 
@@ -277,5 +277,5 @@ def find_recipe(name: str) -> Recipe:
     from copy import deepcopy
 
     if name not in RECIPES:
-        raise ValueError(f"unknown task {name!r}{nearest(name, RECIPES)}")
+        raise ValueError(f"unknown task {name!r}{did_you_mean(name, RECIPES)}")
     return deepcopy(RECIPES[name])

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.training.folder import read_run_config
 from regard.training.weights import put_weights, read_tensors
 
@@ -25,7 +25,7 @@ def load(run: str | Path) -> Any:
 
     task = read_run_config(run).task
     if task not in TASKS:
-        raise ValueError(f"{run}: unknown task {task!r}{nearest(task, TASKS)}")
+        raise ValueError(f"{run}: unknown task {task!r}{did_you_mean(task, TASKS)}")
     return TASKS[task].open(Path(run))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any, NamedTuple
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.models.build import KINDS
 from regard.models.score import SCORES
 from regard.models.self_attention import SELF_ATTENTIONS
@@ -119,12 +119,12 @@ def check_options(model: Mapping[str, Any]) -> None:
     known = {"kind", "preset"}.union(*(inspect.signature(k).parameters for k in KINDS.values()))
     for name in model:
         if name not in known:
-            raise ValueError(f"unknown key model.{name}{nearest(name, sorted(known))}")
+            raise ValueError(f"unknown key model.{name}{did_you_mean(name, sorted(known))}")
 
 
 def _known(what: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
     given, known = list(names), list(known)
     for name in given:
         if name not in known:
-            raise ValueError(f"unknown {what} {name!r}{nearest(name, known)}")
+            raise ValueError(f"unknown {what} {name!r}{did_you_mean(name, known)}")
     return given

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.watch import Report, watch
-from regard.core.blocks import transformed
+from regard.attention.observer import AttentionCall, observe
+from regard.core.blocks import in_functorch
 from regard.core.normalize import NORMALIZERS
 from regard.core.request import Request
 from regard.core.score import SCORES
@@ -59,7 +59,7 @@ def capture(model: Any = None) -> Iterator[Trace]:
             )
         model = held
     recorder = Recorder()
-    with torch_calls.reported(), watch(recorder):
+    with torch_calls.reported(), observe(recorder):
         yield Captured(recorder, model)
 
 
@@ -72,13 +72,13 @@ class Recorder:
         self.records: list[Heard] = []
         self.freeze = Freezer()
 
-    def asked(self, request: Request) -> Request:
+    def edit(self, request: Request) -> Request:
         return request
 
-    def attended(self, report: Report) -> None:
+    def notify(self, report: AttentionCall) -> None:
         """Keep a call, unless it is repeated for a gradient or belongs to a transform."""
         again = torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1
-        if not again and not transformed():
+        if not again and not in_functorch():
             self.records.append(hear(report, running(depth=2), self.freeze))
 
 

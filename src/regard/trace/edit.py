@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.watch import Report, watch
+from regard.attention.observer import AttentionCall, observe
 from regard.core.mask import visible
 from regard.core.request import Request
 from regard.trace.running import Names, running
@@ -55,7 +55,7 @@ def edit(
     names = Names(model)
     if not any(fnmatchcase(name, each) for name in names.modules for each in patterns):
         raise ValueError(f"no module is named like {patterns}; see model.named_modules()")
-    with watch(Editor(names, patterns, heads, queries, keys, cells)):
+    with observe(Editor(names, patterns, heads, queries, keys, cells)):
         yield
 
 
@@ -77,7 +77,7 @@ class Editor:
         self.heads, self.queries, self.keys, self.cells = heads, queries, keys, cells
         self.steps: dict[str, int] = {}
 
-    def asked(self, request: Request) -> Request:
+    def edit(self, request: Request) -> Request:
         """The request with a mask that hides what was named."""
         name = self.names.of(running(depth=2))
         if name is None or not any(fnmatchcase(name, each) for each in self.patterns):
@@ -91,7 +91,7 @@ class Editor:
         mask = shown if request.mask is None else request.mask & shown
         return replace(request, mask=mask)
 
-    def attended(self, report: Report) -> None: ...
+    def notify(self, report: AttentionCall) -> None: ...
 
     def _cells(self, request: Request, first: int) -> Tensor:
         """Which cells are meant, bool (M or 1, N or 1)."""

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from regard.core.key_range import KeyRange
 from regard.core.mask import Grid, Mask
-from regard.core.reach import Reach
 
 
 class OneOf(Mask):
@@ -28,10 +28,10 @@ class OneOf(Mask):
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
         return self._own(self.mask.block(rows, keys, self.grid), 2)
 
-    def reach(self, grid: Grid) -> Reach:
-        low, high, full = self.mask.reach(self.grid)
+    def key_range(self, grid: Grid) -> KeyRange:
+        low, high, full = self.mask.key_range(self.grid)
         full = self._own(full, 1) if isinstance(full, Tensor) else full
-        return Reach(self._own(low, 1), self._own(high, 1), full)
+        return KeyRange(self._own(low, 1), self._own(high, 1), full)
 
     def ignores_queries(self) -> bool:
         return self.mask.ignores_queries()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.attention.watch import Report
+from regard.attention.observer import AttentionCall
 from regard.core.blocks import block_rows
 from regard.core.map import AttentionMap
 from regard.core.request import Request
@@ -22,13 +22,13 @@ TOLERANCE = 1e-3
 class Heard(NamedTuple):
     """What a call leaves behind as it happens: as little as possible."""
 
-    report: Report
+    report: AttentionCall
     module: nn.Module | None  # which made it
     score: Any  # with the parameters of that moment
     versions: list[int] | None  # of its tensors; torch does not count in inference mode
 
 
-def hear(report: Report, module: nn.Module | None, freeze: Freezer) -> Heard:
+def hear(report: AttentionCall, module: nn.Module | None, freeze: Freezer) -> Heard:
     """Keep a call, by reference, and apart from the graph of gradients."""
     output, request, score = report.output, report.request, None
     if output is not None and output.requires_grad:
@@ -192,7 +192,7 @@ class Recorded(AttentionMap):
         return AttentionMap(weights, scores, shape)
 
 
-def _tensors(report: Report) -> list[Tensor]:
+def _tensors(report: AttentionCall) -> list[Tensor]:
     """What a map is made of and what came of it; `_names` has their names."""
     request, output = report.request, report.output
     if not isinstance(request, Request):
@@ -208,7 +208,7 @@ def _tensors(report: Report) -> list[Tensor]:
     return found
 
 
-def _names(report: Report) -> list[str]:
+def _names(report: AttentionCall) -> list[str]:
     request = report.request
     found = [name for name, _ in report.tensors]
     if isinstance(request, Request):

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.core.map import AttentionMap
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.trace.call import Call, held
 from regard.trace.stitch import stitched
 
@@ -79,7 +79,7 @@ class Trace:
             if call.name == name:
                 return call
         known = self.names
-        raise KeyError(f"no call {name!r} in this trace{nearest(name, known)}")
+        raise KeyError(f"no call {name!r} in this trace{did_you_mean(name, known)}")
 
     def __iter__(self) -> Iterator[Call]:
         return iter(self.calls)

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field, model_validator
 
 from regard.core.files import atomic_file
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -110,7 +110,7 @@ def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str]
         _put(values, override)
     for name in values:  # before what is missing: a table may be there, misspelt
         if name not in Config.model_fields:
-            raise ValueError(f"unknown key {name}{nearest(name, Config.model_fields)}")
+            raise ValueError(f"unknown key {name}{did_you_mean(name, Config.model_fields)}")
     training = values.pop("training", {})
     if not isinstance(training, Mapping):
         raise ValueError(f"training must be a table, got {training!r}")

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from regard.core.names import nearest
+from regard.core.names import did_you_mean
 
 
 class Settings(BaseModel):
@@ -52,7 +52,7 @@ def _sentence(kind: type[Settings], error: ValidationError, table: str) -> str:
     place = [str(part) for part in first["loc"]]
     name = ".".join([table, *place] if table else place)
     if first["type"] == "extra_forbidden":
-        return f"unknown key {name}{nearest(place[-1], kind.model_fields)}"
+        return f"unknown key {name}{did_you_mean(place[-1], kind.model_fields)}"
     if first["type"] == "missing":
         return f"{name} is missing"
     said = first["msg"].removeprefix("Value error, ")

@@ -99,11 +99,11 @@ def test_a_block_is_that_block_of_the_whole(
 
 @settings(max_examples=150)
 @given(any_mask())
-def test_reach_shuts_out_no_visible_key_and_full_means_full(
+def test_key_range_shuts_out_no_visible_key_and_full_means_full(
     case: tuple[Mask, Tensor, int, int],
 ) -> None:
     mask, truth, queries, keys = case
-    low, high, full = mask.reach(Grid(queries, keys, 2, CPU))
+    low, high, full = mask.key_range(Grid(queries, keys, 2, CPU))
     low, high = low.expand(B, H, queries), high.expand(B, H, queries)
     full = torch.as_tensor(full).expand(B, H, queries)
     assert bool(((low >= 0) & (low <= high) & (high <= keys)).all())
@@ -116,10 +116,10 @@ def test_reach_shuts_out_no_visible_key_and_full_means_full(
 
 @settings(max_examples=100)
 @given(sizes.flatmap(lambda size: st.tuples(st.just(size), atomic(*size))))
-def test_reach_of_a_mask_that_is_not_composed_is_exact(case: tuple) -> None:
+def test_key_range_of_a_mask_that_is_not_composed_is_exact(case: tuple) -> None:
     (queries, keys), (mask, cell) = case
     truth = table(cell, queries, keys)
-    low, high, full = mask.reach(Grid(queries, keys, 2, CPU))
+    low, high, full = mask.key_range(Grid(queries, keys, 2, CPU))
     low, high = low.expand(B, H, queries), high.expand(B, H, queries)
     full = torch.as_tensor(full).expand(B, H, queries)
     for place in torch.cartesian_prod(*map(torch.arange, (B, H, queries))).tolist():

@@ -114,7 +114,7 @@ def test_segments_of_different_integer_types_know_their_reach() -> None:
     mask = regard.segments(
         torch.tensor([2, 1], dtype=torch.int32), torch.tensor([1, 2, 2], dtype=torch.int8)
     )
-    low, high, full = mask.reach(Grid(2, 3, 0, CPU))
+    low, high, full = mask.key_range(Grid(2, 3, 0, CPU))
     assert (low.tolist(), high.tolist()) == ([1, 0], [3, 1])
     assert torch.as_tensor(full).all()
 
@@ -201,8 +201,8 @@ def test_a_long_mask_is_never_written_out() -> None:
     block = mask.block(slice(5000, 5003), slice(4990, 5010), grid)
     assert block.shape == (2, 3, 20)
     assert block.int().sum(-1).tolist() == [[1, 2, 3], [0, 0, 0]]
-    low, high, _ = mask.reach(grid)
+    low, high, _ = mask.key_range(grid)
     assert int((high - low).max()) == 129
     assert int(low[0, 999_999]) == 999_871
-    assert regard.visible(torch.ones(length, dtype=torch.bool)).reach(grid).high.shape == (1,)
+    assert regard.visible(torch.ones(length, dtype=torch.bool)).key_range(grid).high.shape == (1,)
     assert int((regard.causal() & regard.lengths([7])).seen(grid).sum()) == 7

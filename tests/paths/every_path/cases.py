@@ -58,7 +58,7 @@ def cases() -> list[tuple[str, str, str]]:
     """Each path with each score and mask it takes."""
     found = [("fused", s, m) for s in DOT for m in MASKS]
     found += [("banded", s, m) for s in DOT for m in SAME_FOR_HEADS]
-    found += [("kernels", s, m) for s in TANH for m in WHOLE_INTERVALS]
+    found += [("additive_kernel", s, m) for s in TANH for m in WHOLE_INTERVALS]
     found += [("blockwise", s, m) for s in SCORES for m in MASKS]
     return found
 
@@ -110,7 +110,7 @@ PATH_SCORE = [
     ("fused", "scaled_dot"),
     ("fused", "general"),
     ("banded", "scaled_dot"),
-    ("kernels", "additive"),
+    ("additive_kernel", "additive"),
     ("blockwise", "scaled_dot"),
     ("blockwise", "additive"),
     ("blockwise", "callable"),

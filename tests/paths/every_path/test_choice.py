@@ -40,7 +40,7 @@ def test_the_automatic_choice_does_not_depend_on_the_map(size: tuple, more: dict
         ({"dropout": 0.1}, "blockwise"),
         ({"normalize": "sparsemax"}, "blockwise"),
         ({"score": negative_distance}, "blockwise"),
-        ({"score": regard.Additive(64, 64, 3)}, "kernels"),
+        ({"score": regard.Additive(64, 64, 3)}, "additive_kernel"),
         ({"score": regard.Additive(64, 64, 3), "dropout": 0.1}, "blockwise"),
         ({"score": regard.Location(64, 1024)}, "fused"),
         ({"mask": regard.window(4, 4), "bias": torch.zeros(997, 1009)}, "fused"),

@@ -23,7 +23,7 @@ def test_path_gives_the_reference_in_value_and_gradient(path: str, score: str, m
 @pytest.mark.parametrize(
     ("path", "score"),
     [("reference", "dot"), ("fused", "scaled_dot"), ("banded", "scaled_dot"),
-     ("kernels", "additive"), ("blockwise", "additive"), ("blockwise", "scaled_dot")],
+     ("additive_kernel", "additive"), ("blockwise", "additive"), ("blockwise", "scaled_dot")],
 )  # fmt: skip
 def test_half_precision_is_near_the_reference(path: str, score: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)

@@ -5,7 +5,7 @@ until somebody asks for `dense` or for a block. Positions are aligned so that th
 sits on the last key: with M queries and N keys, query i stands at position i + N − M, unless an
 explicit `offset` says otherwise.
 
-To add one: a class with `block` and `reach`, and a function that makes it, in a file here.
+To add one: a class with `block` and `key_range`, and a function that makes it, in a file here.
 """
 
 from regard.core.mask.algebra import Grid, Mask, as_mask, visible

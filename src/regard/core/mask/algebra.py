@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.core import reach as reaches
+from regard.core import key_range as ranges
 from regard.core.blocks import block_rows
-from regard.core.reach import Reach
+from regard.core.key_range import KeyRange
 from regard.core.shapes import broadcast
 
 
@@ -35,7 +35,7 @@ class Mask:
         """
         raise NotImplementedError
 
-    def reach(self, grid: Grid) -> Reach:
+    def key_range(self, grid: Grid) -> KeyRange:
         """The interval of keys that each query can see."""
         raise NotImplementedError
 
@@ -69,9 +69,9 @@ class Mask:
 
     def seen(self, grid: Grid) -> Tensor:
         """Which keys at least one query sees, bool, broadcastable to (*leading, N)."""
-        reach = self.reach(grid)
-        if reach.full is True:
-            return reaches.seen_keys(reach, grid.keys, grid.queries)
+        keys = self.key_range(grid)
+        if keys.full is True:
+            return ranges.seen_keys(keys, grid.keys, grid.queries)
         seen = torch.zeros((), dtype=torch.bool, device=grid.device)
         for block in self._blocks(grid):
             seen = seen | block.any(dim=-2)
@@ -79,9 +79,9 @@ class Mask:
 
     def seeing(self, grid: Grid) -> Tensor:
         """Which queries see at least one key, bool, broadcastable to (*leading, M)."""
-        reach = self.reach(grid)
-        if reach.full is True or grid.queries == 0:
-            return reach.low < reach.high
+        keys = self.key_range(grid)
+        if keys.full is True or grid.queries == 0:
+            return keys.low < keys.high
         parts = [block.any(dim=-1) for block in self._blocks(grid)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
@@ -132,8 +132,8 @@ class Visible(Mask):
         tensor = self._wide(grid)
         return tensor[..., keys] if tensor.shape[-2] == 1 else tensor[..., rows, keys]
 
-    def reach(self, grid: Grid) -> Reach:
-        return reaches.of_rows(self._wide(grid))
+    def key_range(self, grid: Grid) -> KeyRange:
+        return ranges.of_rows(self._wide(grid))
 
     def ignores_queries(self) -> bool:
         return self.tensor.dim() < 2 or self.tensor.shape[-2] == 1
@@ -168,8 +168,8 @@ class And(Mask):
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
         return self.left.block(rows, keys, grid) & self.right.block(rows, keys, grid)
 
-    def reach(self, grid: Grid) -> Reach:
-        return reaches.both(self.left.reach(grid), self.right.reach(grid))
+    def key_range(self, grid: Grid) -> KeyRange:
+        return ranges.both(self.left.key_range(grid), self.right.key_range(grid))
 
     def ignores_queries(self) -> bool:
         return self.left.ignores_queries() and self.right.ignores_queries()
@@ -187,8 +187,8 @@ class Or(And):
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
         return self.left.block(rows, keys, grid) | self.right.block(rows, keys, grid)
 
-    def reach(self, grid: Grid) -> Reach:
-        return reaches.either(self.left.reach(grid), self.right.reach(grid))
+    def key_range(self, grid: Grid) -> KeyRange:
+        return ranges.either(self.left.key_range(grid), self.right.key_range(grid))
 
     def __repr__(self) -> str:
         return f"({self.left} | {self.right})"
@@ -210,8 +210,8 @@ class Not(Mask):
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
         return ~self.mask.block(rows, keys, grid)
 
-    def reach(self, grid: Grid) -> Reach:
-        return reaches.neither(self.mask.reach(grid), grid.keys)
+    def key_range(self, grid: Grid) -> KeyRange:
+        return ranges.neither(self.mask.key_range(grid), grid.keys)
 
     def ignores_queries(self) -> bool:
         return self.mask.ignores_queries()

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.core import reach as reaches
+from regard.core import key_range as ranges
+from regard.core.key_range import KeyRange
 from regard.core.mask.algebra import And, Grid, Mask, Visible, align, check_leading, visible
-from regard.core.reach import Reach
 
 
 class Lengths(Mask):
@@ -39,12 +39,12 @@ class Lengths(Mask):
         query = torch.arange(rows.start, rows.stop, device=grid.device).unsqueeze(-1)
         return seen & (query < self._aligned(self.queries, grid)[..., None, None])
 
-    def reach(self, grid: Grid) -> Reach:
+    def key_range(self, grid: Grid) -> KeyRange:
         high = self._aligned(self.keys, grid).unsqueeze(-1)
         if self.queries is not None:
             query = torch.arange(grid.queries, device=grid.device)
             high = high * (query < self._aligned(self.queries, grid).unsqueeze(-1))
-        return reaches.interval(torch.zeros_like(high), high, grid.keys)
+        return ranges.interval(torch.zeros_like(high), high, grid.keys)
 
     def ignores_queries(self) -> bool:
         return self.queries is None
@@ -95,8 +95,8 @@ class Padding(Visible):
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
         return align(self.tensor.to(grid.device), grid.leading, 1)[..., None, keys]
 
-    def reach(self, grid: Grid) -> Reach:
-        return reaches.of_rows(align(self.tensor.to(grid.device), grid.leading, 1).unsqueeze(-2))
+    def key_range(self, grid: Grid) -> KeyRange:
+        return ranges.of_rows(align(self.tensor.to(grid.device), grid.leading, 1).unsqueeze(-2))
 
     def ignores_queries(self) -> bool:
         return True

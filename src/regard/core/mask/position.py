@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from regard.core import reach as reaches
+from regard.core import key_range as ranges
+from regard.core.key_range import KeyRange
 from regard.core.mask.algebra import Grid, Mask
-from regard.core.reach import Reach
 
 
 class Window(Mask):
@@ -22,14 +22,14 @@ class Window(Mask):
         key = torch.arange(keys.start, keys.stop, device=grid.device)
         return (key >= low.unsqueeze(-1)) & (key < high.unsqueeze(-1))
 
-    def reach(self, grid: Grid) -> Reach:
+    def key_range(self, grid: Grid) -> KeyRange:
         return self._interval(slice(0, grid.queries), grid)
 
-    def _interval(self, rows: slice, grid: Grid) -> Reach:
+    def _interval(self, rows: slice, grid: Grid) -> KeyRange:
         offset = grid.keys - grid.queries if self.offset is None else self.offset
         position = torch.arange(rows.start, rows.stop, device=grid.device) + offset
         low = torch.zeros_like(position) if self.left is None else position - self.left
-        return reaches.interval(low, position + self.right + 1, grid.keys)
+        return ranges.interval(low, position + self.right + 1, grid.keys)
 
     def square_causal(self, queries: int, keys: int) -> bool:
         """Whether this is the plain triangle: every query sees itself and all before it."""

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from regard.core import reach as reaches
+from regard.core import key_range as ranges
+from regard.core.key_range import KeyRange
 from regard.core.mask.algebra import Grid, Mask, align, check_leading
-from regard.core.reach import Reach
 from regard.core.shapes import broadcast
 
 
@@ -32,7 +32,7 @@ class Segments(Mask):
         query, key = self._aligned(grid)
         return query[..., rows].unsqueeze(-1) == key[..., keys].unsqueeze(-2)
 
-    def reach(self, grid: Grid) -> Reach:
+    def key_range(self, grid: Grid) -> KeyRange:
         query, key = self._aligned(grid)
         wide = broadcast(query.shape[:-1], key.shape[:-1])
         query = query.expand(*wide, grid.queries).contiguous()
@@ -41,10 +41,10 @@ class Segments(Mask):
         start = torch.searchsorted(ordered, query)
         count = torch.searchsorted(ordered, query, right=True) - start
         if grid.keys == 0:
-            return Reach(count, count, True)
+            return KeyRange(count, count, True)
         low = place.gather(-1, start.clamp(max=grid.keys - 1))
         high = place.gather(-1, (start + count - 1).clamp(min=0)) + 1
-        return reaches.tidy(low, high.masked_fill(count == 0, 0), count == high - low)
+        return ranges.tidy(low, high.masked_fill(count == 0, 0), count == high - low)
 
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.query_ids,) if self.self_attention else (self.query_ids, self.key_ids)

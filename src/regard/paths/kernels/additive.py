@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from regard.core.process import settle
+from regard.core.process import limit_threads_after_fork
 
 from . import additive_twin
 from .compile import available
@@ -25,7 +25,7 @@ def implementation(tensor: Tensor) -> ModuleType:
         from . import additive_compiled
 
         return additive_compiled
-    settle()
+    limit_threads_after_fork()
     return additive_twin
 
 

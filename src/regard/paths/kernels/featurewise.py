@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from regard.core.process import settle
+from regard.core.process import limit_threads_after_fork
 
 from . import featurewise_twin
 from .compile import available
@@ -27,7 +27,7 @@ def implementation(tensor: Tensor, scale: float) -> ModuleType:
         from . import featurewise_compiled
 
         return featurewise_compiled
-    settle()
+    limit_threads_after_fork()
     return featurewise_twin
 
 

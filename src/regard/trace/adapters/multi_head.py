@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.attend import map_of
-from regard.attention.watch import Report
+from regard.attention.observer import AttentionCall
 from regard.core.mask import Mask, visible
 from regard.core.normalize import softmax
 from regard.core.request import Request, make_request
@@ -41,7 +41,7 @@ def forward(
     k_proj_weight: Tensor | None = None,
     v_proj_weight: Tensor | None = None,
     **_: Any,
-) -> Report:
+) -> AttentionCall:
     """What a call of `F.multi_head_attention_forward` was, length first: (L, batch, E)."""
     if query.dim() == 2:  # a single sequence
         query, key, value = (each.unsqueeze(1) for each in (query, key, value))
@@ -74,7 +74,7 @@ def forward(
     tensors |= {"out_proj": out_weight, "in_proj_bias": in_bias, "q_proj": q_proj_weight}
     tensors |= {"k_proj": k_proj_weight, "v_proj": v_proj_weight}
     drops = training and dropout > 0
-    return Report(
+    return AttentionCall(
         value,
         output[0].transpose(0, 1),
         shape,
@@ -101,7 +101,7 @@ def native(
     need_weights: bool = True,
     average: bool = True,
     mask_type: int | None = None,
-) -> Report:
+) -> AttentionCall:
     """What a call of `torch._native_multi_head_attention` was, self-attention, batch first."""
 
     def request() -> Request:
@@ -127,7 +127,7 @@ def encoder_layer(
     norm_first: bool,
     eps: float,
     *parameters: Any,
-) -> Report:
+) -> AttentionCall:
     """What a call of `torch._transformer_encoder_layer_fwd` was: a layer in one piece."""
     scale1, shift1, scale2, shift2, up, up_bias, down, down_bias = parameters[:8]
     mask, mask_type = (*parameters[8:], None, None)[:2]
@@ -160,12 +160,14 @@ def encoder_layer(
 
 def _fast(
     source: Tensor, output: Tensor, heads: int, path: str, request: Any, combine: Any
-) -> Report:
+) -> AttentionCall:
     x = _padded(source)
     batch, length = x.shape[:2]
     shape = (batch, heads, length, length)
     map: Any = map_of
-    return Report(x, _padded(output), shape, path, request, map, combine, tensors=(("x", source),))
+    return AttentionCall(
+        x, _padded(output), shape, path, request, map, combine, tensors=(("x", source),)
+    )
 
 
 def _request(

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.attend import map_of
-from regard.attention.watch import Report, tell, watchers
+from regard.attention.observer import AttentionCall, notify, observers
 from regard.core.lower import DotScore
 from regard.core.mask import Mask, causal, visible
 from regard.core.normalize import softmax
@@ -41,7 +41,7 @@ def sdpa(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Report:
+) -> AttentionCall:
     """What a call of `F.scaled_dot_product_attention` was."""
     groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
 
@@ -69,7 +69,7 @@ def sdpa(
 
     shape = (*output.shape[:-2], query.shape[-2], key.shape[-2])
     tensors = [("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)]
-    return Report(
+    return AttentionCall(
         value,
         output,
         shape,
@@ -81,7 +81,7 @@ def sdpa(
     )
 
 
-PLACES: dict[tuple[Any, str], Callable[..., Report]] = {
+PLACES: dict[tuple[Any, str], Callable[..., AttentionCall]] = {
     (F, "scaled_dot_product_attention"): sdpa,
     (F, "multi_head_attention_forward"): multi_head.forward,
     (torch, "_native_multi_head_attention"): multi_head.native,
@@ -115,9 +115,9 @@ def _reporter(place: Any, name: str) -> Callable:
 
     def call(*args: Any, **options: Any) -> Any:
         output = _originals[place, name](*args, **options)
-        told = watchers()
+        told = observers()
         if told and not _inside():
-            tell(told, report(output, *args, **options))
+            notify(told, report(output, *args, **options))
         return output
 
     return call

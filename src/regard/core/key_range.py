@@ -1,7 +1,7 @@
-"""What each query can reach: an interval of keys, and whether it sees all of it.
+"""The interval of keys that each query may see, and whether it sees all of it.
 
-Every mask knows its reach without building the M × N tensor. A fast path computes only what is
-within reach; the algebra below lets composed masks know theirs.
+Every mask knows its key range without building the M × N tensor, so that a fast path skips what is
+outside. The algebra below derives the range of composed masks.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 
-class Reach(NamedTuple):
+class KeyRange(NamedTuple):
     """For every query, the keys [low, high) outside of which it sees nothing.
 
     Shapes are (*leading, M), or with ones where nothing depends on a dimension. A query that
@@ -23,40 +23,40 @@ class Reach(NamedTuple):
     full: Tensor | bool
 
 
-def interval(low: Tensor, high: Tensor, length: int) -> Reach:
-    """The reach that sees exactly the keys [low, high) out of `length`."""
+def interval(low: Tensor, high: Tensor, length: int) -> KeyRange:
+    """The range that sees exactly the keys [low, high) out of `length`."""
     low = low.clamp(0, length)
     high = high.clamp(0, length)
     return tidy(low, high, True)
 
 
-def tidy(low: Tensor, high: Tensor, full: Tensor | bool) -> Reach:
+def tidy(low: Tensor, high: Tensor, full: Tensor | bool) -> KeyRange:
     """Empty intervals written as [0, 0), which are full."""
     empty = low >= high
     if isinstance(full, Tensor):
         full = full | empty
-    return Reach(low.masked_fill(empty, 0), high.masked_fill(empty, 0), full)
+    return KeyRange(low.masked_fill(empty, 0), high.masked_fill(empty, 0), full)
 
 
-def of_rows(visible: Tensor) -> Reach:
-    """The reach of a dense mask, bool (..., M, N)."""
+def of_rows(visible: Tensor) -> KeyRange:
+    """The range of a dense mask, bool (..., M, N)."""
     length = visible.shape[-1]
     count = visible.sum(-1)
     if length == 0:
-        return Reach(count, count, True)
+        return KeyRange(count, count, True)
     bits = visible.to(torch.uint8)
     low = bits.argmax(-1)
     high = length - bits.flip(-1).argmax(-1)
     return tidy(low, high.masked_fill(count == 0, 0), count == high - low)
 
 
-def both(a: Reach, b: Reach) -> Reach:
-    """The reach of A & B: where the intervals overlap."""
+def both(a: KeyRange, b: KeyRange) -> KeyRange:
+    """The range of A & B: where the intervals overlap."""
     return tidy(torch.maximum(a.low, b.low), torch.minimum(a.high, b.high), _and(a.full, b.full))
 
 
-def either(a: Reach, b: Reach) -> Reach:
-    """The reach of A | B: the hull of both intervals."""
+def either(a: KeyRange, b: KeyRange) -> KeyRange:
+    """The range of A | B: the hull of both intervals."""
     a_empty, b_empty = a.low >= a.high, b.low >= b.high
     low = torch.where(a_empty, b.low, torch.where(b_empty, a.low, torch.minimum(a.low, b.low)))
     high = torch.maximum(a.high, b.high)  # an empty one has 0
@@ -67,8 +67,8 @@ def either(a: Reach, b: Reach) -> Reach:
     return tidy(low, high, joined | a_covers | b_covers)
 
 
-def neither(a: Reach, length: int) -> Reach:
-    """The reach of ~A, exact where A leaves one piece of the keys."""
+def neither(a: KeyRange, length: int) -> KeyRange:
+    """The range of ~A, exact where A leaves one piece of the keys."""
     everything = torch.full_like(a.high, length)
     empty = a.low >= a.high
     prefix = (a.low == 0) & ~empty & a.full
@@ -78,9 +78,9 @@ def neither(a: Reach, length: int) -> Reach:
     return tidy(low, high, prefix | suffix | empty)
 
 
-def seen_keys(reach: Reach, length: int, queries: int) -> Tensor:
+def seen_keys(keys: KeyRange, length: int, queries: int) -> Tensor:
     """Which keys some query sees, bool (..., N); right only where every interval is full."""
-    low, high = torch.broadcast_tensors(reach.low, reach.high)
+    low, high = torch.broadcast_tensors(keys.low, keys.high)
     if queries == 0:
         low, high = torch.zeros_like(low), torch.zeros_like(high)
     edges = low.new_zeros(*low.shape[:-1], length + 1)

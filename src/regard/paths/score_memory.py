@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.core.blocks import may_look
+from regard.core.blocks import can_inspect_values
 from regard.core.request import Request
 
 
@@ -24,14 +24,14 @@ class Sizes(TorchDispatchMode):
         return result
 
 
-def growth(request: Request) -> int:
+def score_memory(request: Request) -> int:
     """How many numbers the largest tensor inside the score gains with one more row of queries.
 
     The score is tried on one row and on two. What does not grow, such as norms of the keys, does
     not count. Where it cannot be tried, it may well hold N × D for a row.
     """
     least = request.leading.numel() * request.keys
-    if may_look() and request.query.shape[-2] > 1:
+    if can_inspect_values() and request.query.shape[-2] > 1:
         one, two = _sizes(request, 1), _sizes(request, 2)
         if len(one) == len(two):  # the same operations
             return max(least, *(b - a for a, b in zip(one, two, strict=True)))

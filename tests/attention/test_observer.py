@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import regard
-from regard.attention import watch
+from regard.attention import observer
 from regard.attention.attend import map_of
 from regard.core.mask import causal
 from regard.core.normalize import softmax
@@ -21,18 +21,18 @@ class Listener:
 
     def __init__(self, mask=None) -> None:
         self.mask, self.edits = mask, mask is not None
-        self.heard: list[watch.Report] = []
+        self.heard: list[observer.AttentionCall] = []
 
-    def asked(self, request):
+    def edit(self, request):
         return replace(request, mask=self.mask)
 
-    def attended(self, report) -> None:
+    def notify(self, report) -> None:
         self.heard.append(report)
 
 
 def test_nobody_watches_as_a_rule():
-    assert watch.watching == 0
-    assert watch.watchers() == ()
+    assert observer.observing == 0
+    assert observer.observers() == ()
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_nobody_watches_as_a_rule():
 def test_a_report_makes_the_map_that_made_the_output(call, path):
     listener = Listener()
     before = call()
-    with watch.watch(listener):
+    with observer.observe(listener):
         output = call()
     assert torch.equal(before, output)
     (report,) = listener.heard
@@ -62,7 +62,7 @@ def test_a_report_makes_the_map_that_made_the_output(call, path):
 
 def test_an_edit_changes_what_is_asked_and_the_next_watcher_hears_of_that():
     first, second = Listener(causal()), Listener()
-    with watch.watch(first), watch.watch(second):
+    with observer.observe(first), observer.observe(second):
         output = regard.attend(X, X, X)
         features = regard.attend_features(X, X, X)
     assert torch.equal(output, regard.attend(X, X, X, mask=causal()))
@@ -79,26 +79,26 @@ def test_the_parts_of_a_whole_are_not_told_of():
     def compute(asked):
         return regard.attend(asked.query, asked.key, asked.value, score="dot")
 
-    with watch.watch(listener):
-        watch.whole(compute, request, path="whole", map=map_of, drops=False)
+    with observer.observe(listener):
+        observer.as_one_call(compute, request, path="whole", map=map_of, drops=False)
     assert [report.path for report in listener.heard] == ["whole"]
 
 
 def test_other_threads_are_not_watched():
     seen: list[tuple] = []
-    with watch.watch(Listener()):
-        thread = threading.Thread(target=lambda: seen.append(watch.watchers()))
+    with observer.observe(Listener()):
+        thread = threading.Thread(target=lambda: seen.append(observer.observers()))
         thread.start()
         thread.join()
-        assert len(watch.watchers()) == 1
+        assert len(observer.observers()) == 1
     assert seen == [()]
 
 
 def test_watchers_leave_when_something_fails():
     listener = Listener()
-    with pytest.raises(TypeError, match="query must be a tensor"), watch.watch(listener):
+    with pytest.raises(TypeError, match="query must be a tensor"), observer.observe(listener):
         regard.attend([1.0], X, X)
-    assert watch.watching == 0
+    assert observer.observing == 0
     regard.attend(X, X, X)
     assert listener.heard == []
 
@@ -107,7 +107,7 @@ def test_a_compiled_call_is_not_watched_and_gives_the_same():
     compiled = torch.compile(lambda x: regard.attend(x, x, x), backend="eager")
     expected = compiled(X)
     listener = Listener()
-    with watch.watch(listener):
+    with observer.observe(listener):
         found = compiled(X)
     assert torch.allclose(found, expected)
     assert listener.heard == []

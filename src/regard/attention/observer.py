@@ -1,0 +1,191 @@
+"""Observers of attention: a trace that records calls, an edit that changes them.
+
+An observer sees every attention call made in its own thread between `observe(observer)` and the
+end of the block. Without one, a call costs one look at `observing`.
+
+>>> import regard
+>>> x = torch.randn(2, 3, 4)
+>>> with record() as calls:
+...     output = regard.attend(x, x, x)
+>>> [(call.path, call.shape) for call in calls]
+[('reference', (2, 3, 3))]
+>>> torch.allclose(calls[0].attention_map().dense() @ x, output, atol=1e-6)
+True
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from regard.core.map import AttentionMap
+from regard.core.request import Request
+
+observing = 0
+"""The number of active observers, in all threads."""
+
+_observers: ContextVar[tuple["Observer", ...]] = ContextVar("observers", default=())
+_lock = Lock()
+
+
+class AttentionCall(NamedTuple):
+    """A finished attention call, by reference: nothing is computed for it.
+
+    `combine` maps rows of the map to rows of the output, as the call did; None if that cannot be
+    repeated, because torch's own dropout came between.
+    """
+
+    value: Tensor  # (..., N, Dv)
+    output: Tensor | None  # (..., M, Dv); None if the call only wrote
+    shape: tuple[int, ...]  # of the map, (..., M, N)
+    path: str
+    request: Request | Callable[[], Request] | None  # or what makes it; None if there is none
+    map: Callable[[Request | None], AttentionMap]
+    combine: Callable[[Request | None, Tensor, slice], Tensor] | None
+    part: str = ""  # of the module: one step of a memory both reads and writes
+    tensors: tuple[tuple[str, Tensor], ...] = ()  # the inputs of a request that is yet to be made
+
+    def attention_map(self) -> AttentionMap:
+        """The lazy map of the call."""
+        return self.map(self.request() if callable(self.request) else self.request)
+
+
+class Observer(Protocol):
+    """Receives attention calls, and may change their requests before they run."""
+
+    edits: bool
+    """Whether `edit` changes requests; then no call takes a shortcut around it."""
+
+    def edit(self, request: Request) -> Request:
+        """Return the request to compute instead; called only if `edits`."""
+        ...
+
+    def notify(self, call: AttentionCall) -> None:
+        """Receive a finished call."""
+        ...
+
+
+class Recorder:
+    """An observer that keeps every call, in order."""
+
+    edits = False
+
+    def __init__(self) -> None:
+        self.calls: list[AttentionCall] = []
+
+    def edit(self, request: Request) -> Request:
+        return request
+
+    def notify(self, call: AttentionCall) -> None:
+        self.calls.append(call)
+
+
+def observers() -> tuple[Observer, ...]:
+    """The observers of this thread; none inside a compiled graph."""
+    if not observing or torch.compiler.is_compiling():
+        return ()
+    return _observers.get()
+
+
+def any_edits(listening: tuple[Observer, ...]) -> bool:
+    """Whether one of the observers changes requests."""
+    return any(observer.edits for observer in listening)
+
+
+def edit_request(listening: tuple[Observer, ...], request: Request) -> Request:
+    """The request after the edits of all observers."""
+    for observer in listening:
+        request = observer.edit(request) if observer.edits else request
+    return request
+
+
+def notify(listening: tuple[Observer, ...], call: AttentionCall) -> None:
+    """Notify observers of a finished call."""
+    for observer in listening:
+        observer.notify(call)
+
+
+def notify_request(
+    listening: tuple[Observer, ...],
+    request: Request,
+    output: Tensor,
+    path: str,
+    map: Callable[[Request], AttentionMap],
+) -> None:
+    """Notify observers of a request that was answered by weights · values."""
+    shape = (*request.leading, request.queries, request.keys)
+    call = AttentionCall(request.value, output, shape, path, request, map, weigh)  # type: ignore
+    notify(listening, call)
+
+
+def weigh(request: Request | None, weights: Tensor, rows: slice) -> Tensor:
+    """The outputs that a request makes from rows of its map."""
+    assert request is not None
+    return request.apply_dropout(weights, rows) @ request.value.to(weights.dtype)
+
+
+def as_one_call(
+    compute: Callable[[Request], Tensor],
+    request: Request,
+    *,
+    path: str,
+    map: Callable[[Request], AttentionMap],
+    drops: bool,
+) -> Tensor:
+    """Compute a request in parts, and notify observers of it as one call.
+
+    Args:
+        compute: the request to its output
+        path: the name of this way of computing
+        map: the request to its map
+        drops: whether there is dropout that the request does not contain
+    """
+    listening = observers()
+    if not listening:
+        return compute(request)
+    request = edit_request(listening, request)
+    with _observed_by(()):
+        output = compute(request)
+    shape = (*request.leading, request.queries, request.keys)
+    combine = None if drops else weigh
+    notify(
+        listening,
+        AttentionCall(request.value, output, shape, path, request, map, combine),  # type: ignore
+    )
+    return output
+
+
+@contextmanager
+def observe(observer: Observer) -> Iterator[None]:
+    """Notify an observer of all calls in this thread until the block ends."""
+    global observing
+    with _lock:
+        observing += 1
+    try:
+        with _observed_by((*_observers.get(), observer)):
+            yield
+    finally:
+        with _lock:
+            observing -= 1
+
+
+@contextmanager
+def record() -> Iterator[list[AttentionCall]]:
+    """Record the calls of this thread, in order, until the block ends."""
+    recorder = Recorder()
+    with observe(recorder):
+        yield recorder.calls
+
+
+@contextmanager
+def _observed_by(listening: tuple[Observer, ...]) -> Iterator[None]:
+    before = _observers.get()
+    _observers.set(listening)
+    try:
+        yield
+    finally:
+        _observers.set(before)
