@@ -17,8 +17,7 @@ from transformers.utils import logging
 
 import regard
 from regard.analysis import HeadDiagnostics, diagnose, rollout
-from regard.trace import Trace, edit
-from regard.trace.adapters import hugging_face
+from regard.trace import Trace, edit, register_transformers
 from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.heatmap import draw_map
 
@@ -175,7 +174,7 @@ def document(tired: Reading, wide: Reading, moved: dict[str, float]) -> str:
 
 def main() -> None:
     logging.disable_progress_bar()
-    hugging_face.register()
+    register_transformers()
     folder = str(get_model_path())
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, attn_implementation="regard").eval()

@@ -24,6 +24,10 @@ class DotScore:
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         return dot(query.to(precise(query.dtype)) * self.scale, key)
 
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
+        """The form that fast paths take."""
+        return query, key, self.scale
+
 
 class TanhScore:
     """w · tanh(q + k)"""

@@ -1,9 +1,19 @@
 """What a model attended to, recorded while it ran."""
 
+from regard.trace.adapters.hugging_face import register_transformers
 from regard.trace.call import Call, Inputs
 from regard.trace.capture import capture
 from regard.trace.edit import edit
 from regard.trace.file import load_trace, save_trace
 from regard.trace.trace import Trace
 
-__all__ = ["Call", "Inputs", "Trace", "capture", "edit", "load_trace", "save_trace"]
+__all__ = [
+    "Call",
+    "Inputs",
+    "Trace",
+    "capture",
+    "edit",
+    "load_trace",
+    "register_transformers",
+    "save_trace",
+]

