@@ -1,6 +1,6 @@
 """Questions about scenes by what they ask: a run of the task pair beside a bag of words.
 
-    regard train --task pair
+    regard train pair
     python -m benchmarks.questions runs/pair
 
 Both answer the 1,000 test questions of the run's own seed; the bag of words, logistic regression on

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.tasks import find_recipe
+from regard.recipes import load_recipe
 from regard.tasks.recommend import Recommend
 from regard.training import read_config, train
 
@@ -34,7 +34,7 @@ GRID = {
 
 def figures(settings: list[str]) -> dict[str, float]:
     """What a model with these settings reaches, on validation and on test."""
-    config = read_config(find_recipe("recommend"), settings)
+    config = read_config(load_recipe("recommend"), settings)
     with tempfile.TemporaryDirectory() as folder:
         return train(Recommend.from_config(config), config, Path(folder) / "run").figures
 
@@ -80,7 +80,7 @@ def followers(task: Recommend) -> dict[str, dict[str, float]]:
 def main(path: str | None) -> None:
     """Print a table: HR@10 and NDCG@10 on test."""
     where = [] if path is None else [f"data.path={path}"]
-    task = Recommend.from_config(read_config(find_recipe("recommend"), where))
+    task = Recommend.from_config(read_config(load_recipe("recommend"), where))
     print(task.describe(), flush=True)
     rows: dict[str, dict[str, float]] = {"popularity": task.popularity(), **followers(task)}
     tried: list[tuple[float, dict[str, float], Any]] = []

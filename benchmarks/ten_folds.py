@@ -11,14 +11,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from regard.tasks import find_recipe
+from regard.recipes import load_recipe
 from regard.tasks.classify import Classify
 from regard.training import read_config, train
 
 
 def accuracy(fold: int) -> float:
     """Accuracy on one fold of a model trained on the others."""
-    config = read_config(find_recipe("movie_reviews"), [f"data.fold={fold}"])
+    config = read_config(load_recipe("movie_reviews"), [f"data.fold={fold}"])
     with tempfile.TemporaryDirectory() as folder:
         outcome = train(Classify.from_config(config), config, Path(folder) / "run")
     return outcome.figures["test_accuracy"]

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from regard.tasks import TASKS, find_recipe
+from regard.recipes import load_recipe
+from regard.tasks import TASKS
 from regard.training import read_config, train
 
 SEEDS = range(1, 11)
@@ -26,7 +27,7 @@ def main(name: str, *overrides: str) -> None:
     torch.set_num_threads(1)
     found: dict[str, list[float]] = {}
     for seed in SEEDS:
-        config = read_config(find_recipe(name), [*overrides, f"seed={seed}"])
+        config = read_config(load_recipe(name), [*overrides, f"seed={seed}"])
         wall, cpu = time.perf_counter(), time.process_time()
         with tempfile.TemporaryDirectory() as folder:
             outcome = train(TASKS[config.task].from_config(config), config, Path(folder) / "run")

@@ -16,7 +16,8 @@ from benchmarks.joeynmt import tokens_per_second
 from benchmarks.plain_transformer import PlainTransformer, same_model
 from regard.data import Batch
 from regard.models import PRESETS, Transformer
-from regard.tasks import Translate, find_recipe
+from regard.recipes import load_recipe
+from regard.tasks import Translate
 from regard.training import read_config
 from regard.training.optimizer import AdamW
 
@@ -51,7 +52,7 @@ def main(*, quick: bool, json_file: Path | None, joeynmt: Path | None) -> None:
 
 def _task() -> Translate:
     """The recipe, read from REGARD_DATA; `FileNotFoundError` says how to get it."""
-    recipe = find_recipe("multi30k")
+    recipe = load_recipe("multi30k")
     recipe["data"] |= {"tokens": TOKENS, "valid_count": 10}
     recipe["model"] = {"kind": "transformer", "preset": "tiny", "tie": "all"}  # as the peers'
     return Translate.from_config(read_config(recipe))
@@ -73,7 +74,7 @@ def _models(task: Translate) -> tuple[PlainTransformer, Transformer]:
 
 
 def _ours(task: Translate, model: Transformer) -> Step:
-    options = read_config(find_recipe("multi30k")).training
+    options = read_config(load_recipe("multi30k")).training
     optimizer = AdamW(model, options)
 
     def step(batch: Batch) -> None:

@@ -25,6 +25,7 @@ ORDER = (
     ("trace",),
     ("analysis",),
     ("visual",),
+    ("recipes",),
     ("tasks",),
     ("serving", "studio"),
     ("",),  # regard/__init__.py, the list of exports

@@ -72,8 +72,8 @@ __all__ = [
 
 _LATE = {"capture": "regard.trace", "load": "regard.tasks", "load_trace": "regard.trace"}
 _AREAS = (
-    "analysis", "data", "decoding", "evaluation", "layers", "models", "tasks", "trace", "training",
-    "visual",
+    "analysis", "data", "decoding", "evaluation", "layers", "models", "recipes", "tasks", "trace",
+    "training", "visual",
 )  # fmt: skip
 """What is imported when somebody asks for it, so that importing regard stays quick."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from regard.tasks import find_recipe
+from regard.recipes import load_recipe
 from regard.tasks.recommend import Recommend
 from regard.training import read_config
 
@@ -16,7 +16,7 @@ from benchmarks.recommend import Followers
 
 
 def test_followers_are_counted_in_training_alone():
-    config = read_config(find_recipe("recommend"), ["data.count=23", "data.catalogue=31"])
+    config = read_config(load_recipe("recommend"), ["data.count=23", "data.catalogue=31"])
     task = Recommend.from_config(config)
     counts: Counter[tuple[int, int]] = Counter()
     for history in task.ratings.histories:

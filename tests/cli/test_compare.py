@@ -18,7 +18,9 @@ SMALL = (
 
 
 def compare(*arguments):
-    return main(["compare", "--task", "copy", "--out", "here", *SMALL, *arguments])
+    named = arguments[:1] and not arguments[0].startswith("-")
+    recipe, *rest = arguments if named else ("copy", *arguments)
+    return main(["compare", recipe, "--out", "here", *SMALL, *rest])
 
 
 @pytest.fixture
@@ -150,13 +152,13 @@ def test_models_that_all_diverge_are_a_table_and_a_failure(here, capsys):
         (("--scores", "aditive"), 2, "did you mean 'additive'"),
         (("--normalizers", "sofmax"), 2, "did you mean 'softmax'"),
         (("--encoders", "eficient"), 2, "did you mean 'efficient'"),
-        (("--task", "cpy"), 2, "did you mean 'copy'"),
+        (("cpy",), 2, "did you mean 'copy'"),
         (("--decoders", ","), 2, "at least one"),
         (("--lengths", "5,ten"), 2, "--lengths are whole numbers"),
         (("--lengths", "5,0"), 1, "a length is 1 or more"),
-        (("--lengths", "5", "--task", "dates"), 1, "lengths are for the tasks copy and reverse"),
+        (("dates", "--lengths", "5"), 1, "lengths are for the tasks copy and reverse"),
         (("--set", "model.hiden=7"), 1, "did you mean 'hidden'"),
-        (("--task", "graph", "--set", "data.metric="), 1, "compare is for tasks with pairs"),
+        (("graph", "--set", "data.metric="), 1, "compare is for tasks with pairs"),
     ],
 )
 def test_a_wrong_name_is_one_sentence_and_trains_nothing(

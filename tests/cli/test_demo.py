@@ -5,7 +5,7 @@ import pytest
 from regard.cli import main
 from regard.cli.demo import ENGLISH, KOREAN
 from regard.data.generated import split_of
-from regard.tasks import RECIPES
+from regard.recipes import load_recipe
 
 DAYS = ("1945-05-08", "2015-10-09", "1988-02-14")
 
@@ -13,10 +13,10 @@ DAYS = ("1945-05-08", "2015-10-09", "1988-02-14")
 @pytest.fixture
 def short(monkeypatch, tmp_path):
     """The recipe with little data, so that the demo takes a moment and learns little."""
-    recipe = RECIPES["dates"]
-    data = recipe["data"] | {"count": 150, "valid_count": 5, "test_count": 7}
-    training = {"steps": 3}
-    monkeypatch.setitem(RECIPES, "dates", recipe | {"data": data, "training": training})
+    recipe = load_recipe("dates")
+    recipe["data"] |= {"count": 150, "valid_count": 5, "test_count": 7}
+    recipe["training"] = {"steps": 3}
+    monkeypatch.setattr("regard.recipes.load_recipe", lambda name: recipe)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -47,7 +47,7 @@ def test_a_second_demo_shows_the_same_model_and_a_fresh_one_trains_again(short, 
 
 
 def test_a_folder_with_another_run_is_left_alone(short, capsys):
-    assert main(["train", "--task", "copy", "--set", "training.epochs=", "--set",
+    assert main(["train", "copy", "--set", "training.epochs=", "--set",
                  "training.steps=1", "--set", "data.count=64", "--set", "data.valid_count=2",
                  "--set", "training.schedule=constant", "--out", "other"]) == 0  # fmt: skip
     assert main(["demo", "--out", "other"]) == 1

@@ -82,7 +82,7 @@ def test_a_baseline_that_gives_no_reasons_is_measured_all_the_same(tmp_path, cap
     run = str(tmp_path / "run")
     settings = ["model.kind=factorisation", "data.count=11", "training.epochs=1"]
     sets = [part for setting in settings for part in ("--set", setting)]
-    assert main(["train", "--task", "recommend", *sets, "--out", run]) == 0
+    assert main(["train", "recommend", *sets, "--out", run]) == 0
     capsys.readouterr()
     assert main(["evaluate", run]) == 0
     rows = [row.split() for row in capsys.readouterr().out.splitlines()]

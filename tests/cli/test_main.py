@@ -48,9 +48,9 @@ def test_no_command_shows_the_help_and_counts_as_bad_usage(capsys):
         (["doctor", "--loud"], "--loud"),
         (["--quiet", "doctor"], "--quiet"),
         (["evaluate"], "Missing argument 'run'. (see regard evaluate --help)"),
-        (["compare"], "Missing option '--task'"),
+        (["compare"], "Missing argument 'RECIPE|CONFIG.toml'. (see"),
         (["data", "get"], "Missing argument 'name'. (see regard data get --help)"),
-        (["compare", "--task", "dates", "--scores", ","], "regard: --decoders and what"),
+        (["compare", "dates", "--scores", ","], "regard: --decoders and what"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_status_2(arguments, word, capsys):

@@ -112,7 +112,7 @@ def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp(request.param)
     settings = [*SMALL[request.param], "training.epochs=1", "training.threads=1"]
     sets = [part for setting in settings for part in ("--set", setting)]
-    assert main(["train", "--task", request.param, *sets, "--out", str(folder / "run")]) == 0
+    assert main(["train", request.param, *sets, "--out", str(folder / "run")]) == 0
     return request.param, folder / "run"
 
 

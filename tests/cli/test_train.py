@@ -61,7 +61,7 @@ def test_a_file_is_trained_into_a_run_of_its_name(here, capsys):
 
 def test_a_task_needs_no_file(here, capsys):
     small = ("--set", "data.count=70", "--set", "data.valid_count=11", "--set", "training.epochs=1")
-    assert train("--task", "dates", "--set", "model.hidden=7", *small, "--out", "here/dates") == 0
+    assert train("dates", "--set", "model.hidden=7", *small, "--out", "here/dates") == 0
     assert capsys.readouterr().out.startswith("here/dates: ")
     assert (here / "here" / "dates" / "model.safetensors").is_file()
 
@@ -143,9 +143,8 @@ def test_an_existing_run_is_refused(here, capsys):
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        ([], 2, "give a configuration file, or --task NAME"),
-        (["small.toml", "--task", "dates"], 2, "not both"),
-        (["--task", "date"], 2, "unknown task 'date'; did you mean 'dates'"),
+        ([], 2, "give a recipe, such as dates, or a configuration file"),
+        (["date"], 2, "unknown recipe 'date'; did you mean 'dates'"),
         (["none.toml"], 1, "there is no configuration file none.toml"),
         (["."], 1, "is a folder"),
         (["small.toml", "--set", "training.stps=3"], 2, "did you mean 'steps'"),

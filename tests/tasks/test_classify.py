@@ -7,7 +7,8 @@ import torch
 
 import regard
 from regard.cli import main
-from regard.tasks import RECIPES, Classifier, load
+from regard.recipes import load_recipe
+from regard.tasks import Classifier, load
 from regard.tasks.classify import Classify
 from regard.training import read_config, train
 
@@ -17,7 +18,7 @@ def run(tmp_path_factory):
     """Trained on generated reviews for a few seconds."""
     torch.set_num_threads(1)
     config = read_config(
-        RECIPES["classify"], ["data.count=800", "training.epochs=5", "training.threads=1"]
+        load_recipe("classify"), ["data.count=800", "training.epochs=5", "training.threads=1"]
     )
     folder = tmp_path_factory.mktemp("classify") / "run"
     outcome = train(Classify.from_config(config), config, folder)
@@ -58,7 +59,7 @@ def test_the_command_shows_the_document(run, tmp_path, capsys):
 
 
 def test_a_dry_run_describes_the_documents(capsys):
-    assert main(["train", "--task", "classify", "--dry-run", "--set", "data.count=60"]) == 0
+    assert main(["train", "classify", "--dry-run", "--set", "data.count=60"]) == 0
     assert "49 for training, 5 for validation, 6 for test" in capsys.readouterr().out
 
 

@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from regard.data.graph import generate_graph
-from regard.tasks import find_recipe, load
+from regard.recipes import load_recipe
+from regard.tasks import load
 from regard.tasks.graph import Data, GraphTask, LossSettings, Model, read_graph
 from regard.training import read_config, read_settings, train
 
 
 def trained(run: Path, *overrides: str) -> dict[str, float]:
-    config = read_config(find_recipe("graph"), ["data.name=generated", *overrides])
+    config = read_config(load_recipe("graph"), ["data.name=generated", *overrides])
     return train(GraphTask.from_config(config), config, run).figures
 
 
@@ -96,6 +97,6 @@ def test_a_damaged_run_is_one_sentence(tmp_path: Path) -> None:
 def test_a_run_keeps_which_graph_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a run of Cora would go on, or be evaluated, with a generated graph elsewhere."""
     monkeypatch.delenv("REGARD_DATA", raising=False)
-    config = read_config(find_recipe("graph"), ["data.count=50"])
+    config = read_config(load_recipe("graph"), ["data.count=50"])
     assert GraphTask.from_config(config).describe().startswith("generated: 50 nodes")
     assert config.data == {"count": 50, "name": "generated"}

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from regard.models.hard import HardReader
-from regard.tasks import find_recipe, load
+from regard.recipes import load_recipe
+from regard.tasks import load
 from regard.tasks.finder import Finder
 from regard.tasks.hard import Data, HardTask, LossSettings, Model
 from regard.training import read_config, read_settings, train
@@ -13,7 +14,7 @@ from regard.training import read_config, read_settings, train
 @pytest.mark.parametrize("estimator", ["straight_through", "gumbel", "reinforce"])
 def test_each_estimator_learns_where_to_look(tmp_path: Path, estimator: str) -> None:
     config = read_config(
-        find_recipe("hard"),
+        load_recipe("hard"),
         [f"model.estimator={estimator}", "data.held_out=300", "training.steps=300"],
     )
     outcome = train(HardTask.from_config(config), config, tmp_path / "run")

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from regard.data.image import Images, generate_images
-from regard.tasks import find_recipe, load
+from regard.recipes import load_recipe
+from regard.tasks import load
 from regard.tasks.image import Data, ImageTask, Model, moved, read_images
 from regard.training import read_config, read_settings, train
 
@@ -16,7 +17,7 @@ from regard.training import read_config, read_settings, train
 @pytest.mark.parametrize("options", [["model.attention=dot"], ["model.region=3"], []])
 def test_it_learns_shapes_and_the_run_opens_again(tmp_path: Path, options: list[str]) -> None:
     small = ["data.count=1000", "model.dim=32", "model.layers=2", "training.epochs=12"]
-    config = read_config(find_recipe("image"), [*small, "model.dropout=0.0", *options])
+    config = read_config(load_recipe("image"), [*small, "model.dropout=0.0", *options])
     task = ImageTask.from_config(config)
     figures = train(task, config, tmp_path / "run").figures
     assert figures["accuracy"] > 0.6  # a fifth by chance

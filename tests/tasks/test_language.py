@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from regard.cli import main
-from regard.tasks import RECIPES, Writer, load
+from regard.recipes import load_recipe
+from regard.tasks import Writer, load
 from regard.tasks.language import Language
 from regard.training import read_config, train
 
@@ -18,7 +19,7 @@ def run(tmp_path_factory):
     path = folder / "text.txt"
     path.write_text("the cat sat on the mat.\n" * 200)
     settings = [f"data.path={path}", "data.context=32", "data.batch=8", "training.epochs=3"]
-    config = read_config(RECIPES["language"], [*settings, "training.threads=1"])
+    config = read_config(load_recipe("language"), [*settings, "training.threads=1"])
     outcome = train(Language.from_config(config), config, folder / "run")
     assert outcome.figures["nats_per_character"] < 0.2
     return folder / "run"
@@ -63,7 +64,7 @@ def test_the_command_writes_and_draws(run, tmp_path, capsys):
 
 def test_every_held_out_token_is_counted_once_with_half_a_context_before_it():
     settings = ["data.count=40", "data.context=11", "data.batch=3"]
-    task = Language.from_config(read_config(RECIPES["language"], settings))
+    task = Language.from_config(read_config(load_recipe("language"), settings))
     torch.manual_seed(1)
     model = task.build().eval()
     text = torch.from_numpy(task.valid.astype("int64"))
@@ -85,7 +86,7 @@ def test_bpe_counts_characters_too(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("한국어 문장입니다. another sentence.\n" * 60)
     settings = [f"data.path={path}", "data.tokenizer=bpe", "data.size=300", "data.context=16"]
-    task = Language.from_config(read_config(RECIPES["language"], settings))
+    task = Language.from_config(read_config(load_recipe("language"), settings))
     found = task.evaluate(task.build().eval())
     ratio = found["nats_per_token"] * (len(task.valid) - 1) / len(task.valid_text)
     assert found["nats_per_character"] == pytest.approx(ratio)
@@ -97,14 +98,14 @@ def test_bpe_counts_characters_too(tmp_path):
 def test_a_text_that_cannot_be_used_is_one_sentence(tmp_path, content, complaint):
     path = tmp_path / "text.txt"
     path.write_text(content)
-    config = read_config(RECIPES["language"], [f"data.path={path}"])
+    config = read_config(load_recipe("language"), [f"data.path={path}"])
     with pytest.raises(ValueError, match=complaint):
         Language.from_config(config)
 
 
 def test_a_dry_run_describes_the_text(capsys, tmp_path):
-    assert main(["train", "--task", "language", "--dry-run", "--set", "data.count=300"]) == 0
+    assert main(["train", "language", "--dry-run", "--set", "data.count=300"]) == 0
     assert "tokens for training" in capsys.readouterr().out
-    config = read_config(RECIPES["tinyshakespeare"], [f"data.folder={tmp_path}"])
+    config = read_config(load_recipe("tinyshakespeare"), [f"data.folder={tmp_path}"])
     with pytest.raises(FileNotFoundError, match="REGARD_DATA"):
         Language.from_config(config)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from regard.data.bits import BIT_TASKS
-from regard.tasks import find_recipe, load
+from regard.recipes import load_recipe
+from regard.tasks import load
 from regard.tasks.memory import Data, MemoryTask, Model
 from regard.training import read_config, read_settings, train
 
@@ -14,7 +15,7 @@ def test_it_learns_to_copy_and_the_run_opens_again(tmp_path: Path, kind: str) ->
     small = ["data.shortest=1", "data.longest=2", "data.batches=75", "data.rows=32"]
     sizes = ["model.slots=7", "model.width=11", "model.hidden=64", "model.layers=1"]
     config = read_config(
-        find_recipe("memory"),
+        load_recipe("memory"),
         [*small, *sizes, f"model.kind={kind}", "training.epochs=4", "training.lr=1e-2"],
     )
     task = MemoryTask.from_config(config)

@@ -7,7 +7,8 @@ import torch
 
 from regard.cli import main
 from regard.data.scenes import generate_questions
-from regard.tasks import Judge, find_recipe, load
+from regard.recipes import load_recipe
+from regard.tasks import Judge, load
 from regard.tasks.pair import Pair
 from regard.training import read_config, train
 
@@ -66,7 +67,7 @@ def test_both_maps_are_shown(run, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_it_learns_to_compare_two_things_of_a_scene(tmp_path):
-    config = read_config(find_recipe("pair"), ["training.epochs=1", "training.threads=1"])
+    config = read_config(load_recipe("pair"), ["training.epochs=1", "training.threads=1"])
     task = Pair.from_config(config)
     train(task, config, tmp_path / "run")
     judge = load(tmp_path / "run")
@@ -99,7 +100,7 @@ def test_scenes_are_the_default_and_worth_nothing_as_bags(tmp_path, capsys):
 
 
 def test_a_dry_run_describes_the_pairs(capsys):
-    assert main(["train", "--task", "pair", "--dry-run", "--set", "data.count=40"]) == 0
+    assert main(["train", "pair", "--dry-run", "--set", "data.count=40"]) == 0
     assert "40 for training" in capsys.readouterr().out
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from regard.attention.observer import observe
-from regard.tasks import Translate, find_recipe
+from regard.recipes import load_recipe
+from regard.tasks import Translate
 from regard.training import read_config
 from tests.flops import Flops
 
@@ -23,7 +24,7 @@ def share_of_reference(task: Translate) -> float:
 @pytest.mark.parametrize("kind", ["luong", "bahdanau", "attention", "transformer"])
 def test_at_most_a_twentieth_of_the_flops_is_on_the_reference_path(kind):
     """Of the smallest preset: larger ones have the same maps, or more heads of them."""
-    recipe = find_recipe("dates")
+    recipe = load_recipe("dates")
     recipe["data"] |= {"count": 300, "valid_count": 2, "sentences": 64}
     recipe["model"] = {"kind": kind, "preset": "tiny"}
     assert share_of_reference(Translate.from_config(read_config(recipe))) <= 0.05
@@ -31,7 +32,7 @@ def test_at_most_a_twentieth_of_the_flops_is_on_the_reference_path(kind):
 
 @pytest.mark.parametrize("name", ["dates", "addition", "signal"])
 def test_neither_it_is_in_the_recipes_that_make_their_data(name):
-    recipe = find_recipe(name)
+    recipe = load_recipe(name)
     recipe["data"] |= {"count": 300, "valid_count": 2}
     assert share_of_reference(Translate.from_config(read_config(recipe))) <= 0.05
 
@@ -41,6 +42,6 @@ def test_neither_it_is_in_that_of_multi30k():
     folder = Path(os.environ.get("REGARD_DATA", beside))
     if not (folder / "multi30k" / "train.en.gz").is_file():
         pytest.skip("needs real data: set REGARD_DATA to a folder that has multi30k in it")
-    recipe = find_recipe("multi30k")
+    recipe = load_recipe("multi30k")
     recipe["data"] |= {"folder": str(folder), "valid_count": 2}
     assert share_of_reference(Translate.from_config(read_config(recipe))) <= 0.05

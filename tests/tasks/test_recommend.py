@@ -9,7 +9,8 @@ import torch
 
 from regard.cli import main
 from regard.data.viewers import write_movielens
-from regard.tasks import RECIPES, Advisor, load
+from regard.recipes import load_recipe
+from regard.tasks import Advisor, load
 from regard.tasks.recommend import Recommend
 from regard.training import read_config, train
 
@@ -24,7 +25,7 @@ def run(tmp_path_factory):
     write_movielens(folder / "data", users=300, items=150, seed=5)
     with (folder / "data" / "u.user").open("a") as users:
         users.write("newcomer|20|F|artist|00000\n")  # who has rated nothing
-    config = read_config(RECIPES["recommend"], [*FAST, f"data.path={folder / 'data'}"])
+    config = read_config(load_recipe("recommend"), [*FAST, f"data.path={folder / 'data'}"])
     task = Recommend.from_config(config)
     outcome = train(task, config, folder / "run")
     popular = task.popularity()
@@ -113,7 +114,7 @@ def test_learned_projections_let_similarity_lower_a_weight_and_identity_cannot(t
     hits = {}
     for projections in ("learned", "identity"):
         settings = ["training.threads=1", f"model.projections={projections}"]
-        config = read_config(RECIPES["opposites"], settings)
+        config = read_config(load_recipe("opposites"), settings)
         task = Recommend.from_config(config)
         hits[projections] = train(task, config, tmp_path / projections).figures["test_hit"]
         advisor = load(tmp_path / projections)
@@ -137,7 +138,7 @@ def test_damaged_tables_of_a_run_are_one_sentence(run, tmp_path, content):
 
 
 def test_ranks_count_all_items_but_those_the_user_has():
-    config = read_config(RECIPES["recommend"], ["data.count=23", "data.catalogue=31"])
+    config = read_config(load_recipe("recommend"), ["data.count=23", "data.catalogue=31"])
     task = Recommend.from_config(config)
 
     class Oracle(torch.nn.Module):
@@ -166,7 +167,7 @@ def test_ranks_count_all_items_but_those_the_user_has():
 
 @pytest.mark.parametrize("score", [0.0, float("nan")])
 def test_a_model_that_scores_all_items_alike_finds_nothing_by_that(score):
-    task = Recommend.from_config(read_config(RECIPES["recommend"], ["data.count=23"]))
+    task = Recommend.from_config(read_config(load_recipe("recommend"), ["data.count=23"]))
 
     class Alike(torch.nn.Module):
         def forward(self, users, profiles, past, lengths):
@@ -177,7 +178,7 @@ def test_a_model_that_scores_all_items_alike_finds_nothing_by_that(score):
 
 def test_what_comes_later_is_neither_in_the_past_nor_in_popularity():
     """A model, or popularity, that saw the validation or test choice would be praised for it."""
-    config = read_config(RECIPES["recommend"], ["data.count=29", "data.catalogue=47"])
+    config = read_config(load_recipe("recommend"), ["data.count=29", "data.catalogue=47"])
     task = Recommend.from_config(config)
     for moments in (task.train, task.valid, task.test):
         batch = task._choices(moments)
@@ -207,7 +208,7 @@ def test_a_csv_without_profiles_trains_and_recommends(tmp_path, capsys):
     run = str(tmp_path / "run")
     settings = [f"data.path={path}", "training.epochs=1", "training.threads=1"]
     sets = [part for setting in settings for part in ("--set", setting)]
-    assert main(["train", "--task", "recommend", *sets, "--out", run]) == 0
+    assert main(["train", "recommend", *sets, "--out", run]) == 0
     assert main(["recommend", run, "--past", "영화", "--count", "2"]) == 0
     assert "영화, weight 1.00" in capsys.readouterr().out
     assert main(["recommend", run, "--user", "u0"]) == 1

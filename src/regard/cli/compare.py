@@ -23,7 +23,10 @@ SHOWN = (  # of a point, what to call it, whether on a logarithmic scale
 
 
 def compare(
-    task: Annotated[str, typer.Option(help="A recipe with pairs, such as dates or copy.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(metavar="RECIPE|CONFIG.toml", help="Text pairs, such as dates or copy."),
+    ],
     decoders: Annotated[str, typer.Option(help="Names, with commas between them.")] = DECODERS,
     scores: Annotated[str, typer.Option(help="Of luong, bahdanau and gnmt.")] = "general",
     normalizers: Annotated[
@@ -50,7 +53,7 @@ def compare(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the runs; else runs/compare-TASK.", show_default=False),
+        typer.Option(help="Folder of the runs; else runs/compare-NAME.", show_default=False),
     ] = None,
     json_file: Annotated[
         Path | None,
@@ -62,24 +65,26 @@ def compare(
     Runs that are in the folder already are not trained again, and unfinished ones are resumed.
     """
     from regard.cli.compare_tables import lengths_table, table
-    from regard.tasks import find_recipe
+    from regard.recipes import resolve_recipe
     from regard.tasks.compare import compare as train_all
     from regard.tasks.lengths import lengths
     from regard.tasks.variants import variants
+    from regard.training.config import load_toml
     from regard.visual.figure.learning import learning
     from regard.visual.figure.lines import Panel, panels
 
-    folder = out if out is not None else Path("runs") / f"compare-{task}"
     sizes = _names(counted or "")
     if not all(size.isdecimal() for size in sizes):
         raise typer.BadParameter(f"--lengths are whole numbers such as 5,10,20,40, got {counted}")
     try:
-        recipe = find_recipe(task)
+        task, source = resolve_recipe(recipe)
         chosen = variants(*(_names(text) for text in (decoders, scores, normalizers, encoders)))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if not all(_names(text) for text in (decoders, scores, normalizers, encoders)):
         raise typer.BadParameter("--decoders and what they are made with should name at least one")
+    tables = load_toml(source) if isinstance(source, Path) else source
+    folder = out if out is not None else Path("runs") / f"compare-{task}"
     begun: list[str] = []
 
     def progress(name: str) -> "Progress":
@@ -93,13 +98,13 @@ def compare(
     how: dict[str, Any] = {"settings": settings or [], "progress": progress}
     rows: Sequence[Row | Point]
     if sizes:
-        rows = lengths(task, recipe, chosen, folder, [*map(int, sizes)], **how)
+        rows = lengths(task, tables, chosen, folder, [*map(int, sizes)], **how)
         _write(written, {"task": task, "lengths": [point._asdict() for point in rows]})
         print(lengths_table(rows))
         shown = [Panel(about, _lines(rows, what), log) for what, about, log in SHOWN]
         chart = panels(shown, folder / "lengths.png", against="letters of the source")
     else:
-        found = train_all(recipe, chosen, folder, target=quality, **how)
+        found = train_all(tables, chosen, folder, target=quality, **how)
         rows = found.rows
         _write(written, {"task": task, **found.as_dict()})
         print(table(found))

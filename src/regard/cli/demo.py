@@ -49,14 +49,15 @@ def demo(
 def _train(run: Path, *, fresh: bool) -> None:
     """A finished run, whatever is there now."""
     from regard.cli.train import progress
-    from regard.tasks import TASKS, find_recipe
+    from regard.recipes import load_recipe
+    from regard.tasks import TASKS
     from regard.training import read_config, read_run_config, train
 
     there = (run / "config.toml").is_file()
     if there and fresh:
         shutil.rmtree(run)
         there = False
-    config = read_run_config(run) if there else read_config(find_recipe("dates"))
+    config = read_run_config(run) if there else read_config(load_recipe("dates"))
     if config.data.get("name") != "dates":
         raise ValueError(f"{run} holds another run: choose another place with --out")
     task = TASKS[config.task].from_config(config)

@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 
 def train(
-    config: Annotated[
-        Path | None,
-        typer.Argument(metavar="CONFIG.toml", help="What to train.", show_default=False),
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option("--task", help="Or a recipe by name, such as dates.")
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RECIPE|CONFIG.toml]",
+            help="A recipe of --list, or a file of your own.",
+            show_default=False,
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -34,25 +35,31 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and how long it would take.")
     ] = False,
+    listing: Annotated[
+        bool, typer.Option("--list", help="List the recipes, with a sentence each.")
+    ] = False,
 ) -> None:
     """Train a model into a run directory. Ctrl-C saves, and --resume goes on from there.
 
     A resumed run goes by its own config.toml, of which --set can change the training table.
     """
+    from regard.recipes import describe_recipes
     from regard.training import read_run_config
     from regard.training import train as run_training
     from regard.training.folder import check_free
 
-    if config is not None and task is not None:
-        raise typer.BadParameter("give a configuration file or --task, not both")
-    if config is None and task is None and not (resume and out is not None):
-        raise typer.BadParameter("give a configuration file, or --task NAME such as --task dates")
-    name = task if task is not None else (config.stem if config is not None else "")
+    if listing:
+        for name, sentence in describe_recipes().items():
+            print(f"{name:<21}{sentence}")
+        return
+    if recipe is None and not (resume and out is not None):
+        raise typer.BadParameter("give a recipe, such as dates, or a configuration file")
+    name, source = _resolve(recipe) if recipe is not None else ("", None)
     run = out if out is not None else Path("runs") / name
-    source: Any = _recipe(name) if config is None and not resume else config
     if resume:
+        file = source if isinstance(source, Path) else None
         source = read_run_config(run).model_dump(exclude_none=True)
-        _note_changes(config, source["training"], run)
+        _note_changes(file, source["training"], run)
     resolved = _read(source, settings or [])
     if dry_run:
         _dry_run(_task(resolved), resolved)
@@ -63,13 +70,13 @@ def train(
     _report(run, outcome)
 
 
-def _recipe(name: str) -> dict[str, Any]:
-    from regard.core.names import did_you_mean
-    from regard.tasks import RECIPES
+def _resolve(recipe: str) -> tuple[str, Any]:
+    from regard.recipes import resolve_recipe
 
-    if name not in RECIPES:
-        raise typer.BadParameter(f"unknown task {name!r}{did_you_mean(name, RECIPES)}")
-    return RECIPES[name]
+    try:
+        return resolve_recipe(recipe)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _read(source: Any, settings: list[str]) -> "Config":

@@ -15,7 +15,6 @@ from regard.tasks.machine import Machine
 from regard.tasks.memory import MemoryTask
 from regard.tasks.node_classifier import NodeClassifier
 from regard.tasks.pair import Pair
-from regard.tasks.recipes import RECIPES, find_recipe
 from regard.tasks.recommend import Recommend
 from regard.tasks.run import load, load_weights
 from regard.tasks.seer import Seer
@@ -40,7 +39,6 @@ Each has `from_config(config) -> Task` and `open(run) -> object`, which `regard.
 """
 
 __all__ = [
-    "RECIPES",
     "TASKS",
     "Advisor",
     "Classification",
@@ -64,7 +62,6 @@ __all__ = [
     "Translation",
     "Translator",
     "Writer",
-    "find_recipe",
     "load",
     "load_weights",
 ]

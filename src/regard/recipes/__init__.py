@@ -1,0 +1,57 @@
+"""Recipes: packaged training configurations, one TOML file each, known to work.
+
+The comment on the first line of a file is its description.
+"""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """Return the text of every recipe by name, sorted."""
+    entries = sorted(files(__name__).iterdir(), key=lambda entry: entry.name)
+    return {
+        entry.name.removesuffix(".toml"): entry.read_text(encoding="utf-8")
+        for entry in entries
+        if entry.name.endswith(".toml")
+    }
+
+
+def describe_recipes() -> dict[str, str]:
+    """Return the name of every recipe with the sentence that describes it.
+
+    >>> describe_recipes()["copy"]
+    'Random letters, copied (generated).'
+    """
+    return {name: text.partition("\n")[0].lstrip("# ") for name, text in _texts().items()}
+
+
+def load_recipe(name: str) -> dict[str, Any]:
+    """Return the tables of a recipe.
+
+    >>> load_recipe("copy")["task"]
+    'translate'
+
+    Raises:
+        ValueError: if there is no recipe of this name
+    """
+    if name not in _texts():
+        from regard.core.names import did_you_mean
+
+        raise ValueError(f"unknown recipe {name!r}{did_you_mean(name, _texts())}")
+    return tomllib.loads(_texts()[name])
+
+
+def resolve_recipe(source: str) -> tuple[str, dict[str, Any] | Path]:
+    """Return the name and the tables of a recipe, or the stem and path of a TOML file.
+
+    An existing file wins over a recipe of the same name.
+    """
+    path = Path(source)
+    if path.suffix == ".toml" or path.is_file() or (path.exists() and source not in _texts()):
+        return path.stem, path
+    return source, load_recipe(source)
