@@ -14,7 +14,8 @@ from regard.core.mask import Window
 from regard.core.request import Request
 from regard.paths import fused
 from regard.paths.layout import layout
-from regard.paths.tiles import attend_tiles, plan_tiles
+from regard.paths.tile_attention import attend_tiles
+from regard.paths.tile_plan import plan_tiles
 
 WORTH = 0.8
 """The share of visible cells below which skipping the others pays."""

@@ -1,69 +1,81 @@
-"""Torch's flash kernels for the CPU, over the rectangles of a map that somebody sees.
+"""Torch's flash attention kernels for the CPU, applied to tiles of the map.
 
-What is in no rectangle is never computed, forward or backward. The kernels hold no map, and the
-gradients of all rectangles add into tensors that are allocated once: slices under autograd would
-fill the whole of K and V for each of them.
+Nothing outside of the tiles is computed, forward or backward. The kernels hold no map, and the
+gradients of all tiles are added to tensors that are allocated once: slices under autograd would
+zero-fill the whole of K and V for each of them.
 
 How the kernels behave (torch 2.13), and why the code is as it is: a size of zero ends the
-process; a last stride other than 1 gives garbage; masks are float; queries and values have one
-width; a query that sees nothing gets zeros, a log-sum-exp of 0 and no gradient; gradients of half
-precision take 4 to 20 times as long as those of float32; `is_causal` needs a positive scale.
+process; a last stride other than 1 gives garbage; masks are float; queries and values have the
+same width; a query that sees nothing gets zeros, a log-sum-exp of 0 and no gradient; gradients in
+half precision take 4 to 20 times as long as in float32; `is_causal` needs a positive scale.
 """
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
 
-from regard.paths.pages import room
-from regard.paths.tile import ALL, WHOLE, Tile, covers, in_blocks, is_whole
-
-_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+from regard.paths.buffer_pool import empty
+from regard.paths.tile_plan import ALL, WHOLE, Tile, covers, is_whole, split_causal
 
 _HALF = (torch.float16, torch.bfloat16)
+
+
+@cache
+def kernels() -> tuple[Callable, Callable] | None:
+    """Forward and backward, or None: they are private to torch and may be absent from another."""
+    try:
+        return (
+            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+        )
+    except AttributeError:
+        return None
 
 
 def run(
     query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
 ) -> tuple[Tensor, Tensor]:
-    """The context (B, H, M, D) and the log-sum-exp of the scores (B, H, M); zero in no tile.
+    """The context (B, H, M, D) and the log-sum-exp of the scores (B, H, M); zeros outside tiles.
 
     Args:
         query: (B, H, M, D)
         key, value: (B, G, N, D), where H is a multiple of G
     """
+    found = kernels()
+    assert found is not None
+    forward, _ = found
     if tiles is WHOLE:
-        return _forward(query, key, value, 0.0, False, scale=scale)
-    tiles = in_blocks(tiles, query.shape, key.shape[2])
+        return forward(query, key, value, 0.0, False, scale=scale)
+    tiles = split_causal(tiles, query.shape, key.shape[2])
     if is_whole(tiles):
         tile = tiles[0]
-        mask = None if tile.mask is None else additive(tile.mask, query.dtype)
-        return _forward(query, key, value, 0.0, tile.causal, attn_mask=mask, scale=scale)
+        mask = None if tile.mask is None else as_bias(tile.mask, query.dtype)
+        return forward(query, key, value, 0.0, tile.causal, attn_mask=mask, scale=scale)
     batch, heads, length, width = query.shape
     zero = not covers(tiles, batch, length)
     if query.stride(1) < query.stride(2):  # heads side by side in memory, as a projection has them
-        out = room((batch, length, heads, width), query.dtype, zero=zero).transpose(1, 2)
+        out = empty((batch, length, heads, width), query.dtype, zero=zero).transpose(1, 2)
     else:
-        out = room((batch, heads, length, width), query.dtype, zero=zero)
+        out = empty((batch, heads, length, width), query.dtype, zero=zero)
     precise = torch.float32 if query.dtype in _HALF else query.dtype
-    lse = room((batch, length, heads), precise, zero=zero).transpose(1, 2)
-    masks = _Masks(query.dtype)
+    lse = empty((batch, length, heads), precise, zero=zero).transpose(1, 2)
+    biases = _Biases(query.dtype)
     for tile in tiles:
         q, k, v = _cut(query, key, value, tile)
-        part, norm = _forward(
-            q, k, v, 0.0, tile.causal, attn_mask=masks(tile.mask), scale=scale
+        part, norm = forward(
+            q, k, v, 0.0, tile.causal, attn_mask=biases(tile.mask), scale=scale
         )  # (batch, H, rows, D), (batch, H, rows)
-        some, its = out[tile.batch, :, tile.rows], lse[tile.batch, :, tile.rows]
+        tile_out, tile_lse = out[tile.batch, :, tile.rows], lse[tile.batch, :, tile.rows]
         if tile.continues:
-            total = torch.logaddexp(its, norm)
+            total = torch.logaddexp(tile_lse, norm)
             part.mul_((norm - total).exp_().to(part.dtype).unsqueeze(-1))
-            part.addcmul_(some, (its - total).exp_().to(part.dtype).unsqueeze(-1))
+            part.addcmul_(tile_out, (tile_lse - total).exp_().to(part.dtype).unsqueeze(-1))
             norm = total
-        some.copy_(part)
-        its.copy_(norm)
+        tile_out.copy_(part)
+        tile_lse.copy_(norm)
     return out, lse
 
 
@@ -79,39 +91,40 @@ def differentiate(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value, from what `run` returned.
 
-    With the log-sum-exp of a whole row each of its tiles gives its own share of the gradient, so
-    shares only add up.
+    Given the log-sum-exp of whole rows, the gradients of their tiles only need to be added.
     """
-    dtype = query.dtype
+    found, dtype = kernels(), query.dtype
+    assert found is not None
+    _, backward = found
     if tiles is WHOLE and dtype not in _HALF:
-        return _backward(grad, query, key, value, out, lse, 0.0, False, scale=scale)
+        return backward(grad, query, key, value, out, lse, 0.0, False, scale=scale)
     if dtype in _HALF:
         tensors = [t.float() for t in (grad, query, key, value, out)]
         return tuple(t.to(dtype) for t in differentiate(*tensors, lse, tiles, scale))  # type: ignore
-    tiles = in_blocks(tiles, query.shape, key.shape[2])
+    tiles = split_causal(tiles, query.shape, key.shape[2])
     if is_whole(tiles):
         tile = tiles[0]
-        mask = None if tile.mask is None else additive(tile.mask, dtype)
-        return _backward(
+        mask = None if tile.mask is None else as_bias(tile.mask, dtype)
+        return backward(
             grad, query, key, value, out, lse, 0.0, tile.causal, attn_mask=mask, scale=scale
         )
     batch, heads, length, width = query.shape
     groups, keys = key.shape[1:3]
 
     def new(length: int, heads: int, zero: bool = True) -> Tensor:  # laid out as the kernel does
-        return room((batch, length, heads, width), dtype, zero=zero).transpose(1, 2)
+        return empty((batch, length, heads, width), dtype, zero=zero).transpose(1, 2)
 
     dq = new(length, heads, not covers(tiles, batch, length))
     shared: Sequence[Tensor] = ()  # dk, dv
-    touched: set[int] = set()  # entries of the batch to which dk and dv hold something
+    touched: set[int] = set()  # entries of the batch whose dk and dv are not zero
     more = False
-    masks = _Masks(dtype)
+    biases = _Biases(dtype)
     for tile in reversed(tiles):  # of causal tiles the last has all keys
         q, k, v = _cut(query, key, value, tile)
         rows, columns = (tile.batch, ALL, tile.rows), (tile.batch, ALL, tile.keys)
-        own, *parts = _backward(
+        own, *parts = backward(
             grad[rows], q, k, v, out[rows], lse[rows], 0.0, tile.causal,
-            attn_mask=masks(tile.mask), scale=scale,
+            attn_mask=biases(tile.mask), scale=scale,
         )  # fmt: skip
         _put(dq[rows], own, add=more)
         more = tile.continues
@@ -128,10 +141,10 @@ def differentiate(
     return dq, dk, dv
 
 
-def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask as the kernels want it: float, 4-D, not written out where it is broadcast.
+def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask in the form that the kernels take: float, 4-D, not materialized where broadcast.
 
-    >>> additive(torch.tensor([True, False]), torch.float32)
+    >>> as_bias(torch.tensor([True, False]), torch.float32)
     tensor([[[[0., -inf]]]])
     """
     if mask.dim() != 4:
@@ -143,17 +156,25 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
             mask = mask.narrow(dim, 0, min(mask.shape[dim], 1))
     if mask.dtype != torch.bool:
         return mask.to(dtype)
-    return torch.where(mask, *_added(dtype))
+    return torch.where(mask, *_shown_and_hidden(dtype))
 
 
-@lru_cache
-def _added(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """What a mask adds to scores where it shows and where it hides."""
-    return torch.zeros((), dtype=dtype), torch.full((), -math.inf, dtype=dtype)
+_constants: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
 
-class _Masks:
-    """Float masks; one that many tiles share is converted once."""
+def _shown_and_hidden(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """0 and -inf as tensors; kept only if they are real ones, not made under a mode."""
+    pair = _constants.get(dtype)
+    if pair is None:
+        zero = torch.zeros((), dtype=dtype, device="cpu")
+        pair = zero, torch.full_like(zero, -math.inf)
+        if type(zero) is Tensor and not zero.is_inference():
+            _constants[dtype] = pair
+    return pair
+
+
+class _Biases:
+    """Converts masks with `as_bias`; one that consecutive tiles share is converted once."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
@@ -163,7 +184,7 @@ class _Masks:
         if mask is None:
             return None
         if self.last is None or self.last[0] is not mask:
-            self.last = mask, additive(mask, self.dtype)
+            self.last = mask, as_bias(mask, self.dtype)
         return self.last[1]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.paths.tile import ALL, Tile, is_whole
+from regard.paths.tile_plan import ALL, Tile, is_whole
 
 
 def sdpa_fallback(

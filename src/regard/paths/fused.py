@@ -18,8 +18,8 @@ from regard.core.normalize import softmax
 from regard.core.request import Request
 from regard.core.score import Dot, ScaledDot
 from regard.paths.layout import Layout, layout
-from regard.paths.tile import WHOLE
-from regard.paths.tiles import Tile, attend_tiles
+from regard.paths.tile_attention import attend_tiles
+from regard.paths.tile_plan import WHOLE, Tile
 
 TINY = 64
 """Cells of a map below which no fast path is worth its preparation."""

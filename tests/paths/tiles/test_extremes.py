@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.paths import tile
-from regard.paths.tiles import Tile, attend_tiles
+from regard.paths import tile_plan
+from regard.paths.tile_attention import attend_tiles
+from regard.paths.tile_plan import Tile
 from tests.paths.tiles.tilings import (
     ALL,
     BAD,
@@ -114,11 +115,13 @@ def test_any_scale_is_right(scale: float, name: str):
 
 def test_a_short_triangle_is_cut_in_blocks_and_stays_the_same(monkeypatch: pytest.MonkeyPatch):
     length, used = 259, []
-    monkeypatch.setattr(tile, "triangle", lambda n, cut=tile.triangle: used.append(n) or cut(n))
+    monkeypatch.setattr(
+        tile_plan, "triangle", lambda n, cut=tile_plan.triangle: used.append(n) or cut(n)
+    )
     tiles = [Tile(ALL, ALL, ALL, causal=True)]
     assert_same(tiles, inputs(2, 8, 8, length, length, 3, 3))
     assert used == [length] * 3  # forward, backward and forward again
-    assert len(tile.triangle(length)) == 5
+    assert len(tile_plan.triangle(length)) == 5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

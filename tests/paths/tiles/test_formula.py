@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.paths.tiles import Tile, attend_tiles
+from regard.paths.tile_attention import attend_tiles
+from regard.paths.tile_plan import Tile
 from tests.paths.tiles.tilings import (
     ALL,
     SCALE,

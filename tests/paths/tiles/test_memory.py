@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.paths import flash, formula, pages, products, tile
-from regard.paths.tiles import Tile, attend_tiles
+from regard.paths import buffer_pool, flash, formula, tile_attention, tile_plan
+from regard.paths.tile_attention import attend_tiles
+from regard.paths.tile_plan import Tile
 from tests.paths.tiles.tilings import (
     ALL,
     BAD,
@@ -55,7 +56,7 @@ def test_any_layout_in_memory_gives_the_same(how: str, name: str):
 
 
 def test_layouts_that_the_kernels_read_are_not_copied():
-    from regard.paths.tiled import _rows
+    from regard.paths.tile_attention import _rows
 
     for how in ("heads side by side", "expanded entries", "expanded heads"):
         tensor = rearranged(random(B, H, M, D), how)
@@ -66,7 +67,7 @@ def test_layouts_that_the_kernels_read_are_not_copied():
 
 def test_an_expanded_mask_is_not_written_out():
     mask = torch.ones(M, N, dtype=torch.bool).expand(B, H, M, N)
-    assert flash.additive(mask, torch.float32).shape == (1, 1, M, N)
+    assert flash.as_bias(mask, torch.float32).shape == (1, 1, M, N)
 
 
 @pytest.mark.parametrize("name", TILINGS)
@@ -80,26 +81,26 @@ def test_without_a_gradient_the_result_is_the_same(name: str):
 def test_small_tiles_of_single_entries_are_plain_products():
     q, k, v = (t.detach() for t in inputs(groups=H, width=E))
     tiles = [Tile(slice(0, 1), ALL, slice(0, 3)), Tile(slice(1, 2), slice(2, 9), slice(4, 12))]
-    assert products.suits(q, k, v, tiles)
+    assert tile_attention.suits_products(q, k, v, tiles)
     for other in (
         [Tile(ALL, slice(0, 2), ALL), *tiles[1:]],  # two entries
         [tiles[0]._replace(mask=bool_mask(M, 3)), tiles[1]],
         [tiles[0]._replace(causal=True), tiles[1]],
     ):
-        assert not products.suits(q, k, v, other)
+        assert not tile_attention.suits_products(q, k, v, other)
     truth = written_out(q, k, v, shown_by(tiles, (B, H, M, N)), SCALE)
     torch.testing.assert_close(attend_tiles(q, k, v, tiles, SCALE), truth, rtol=0, atol=1e-9)
 
 
 def test_a_remainder_of_keys_is_filled_with_hidden_ones():
     narrow = Tile(ALL, ALL, slice(3, 40))
-    wide = tile.widened(narrow, 60)
+    wide = tile_plan.pad_keys(narrow, 60)
     assert wide.keys == slice(3, 51)
     assert wide.mask is not None
     assert torch.equal(wide.mask == 0, torch.arange(48) < 37)
-    assert tile.widened(narrow, 45) is narrow  # there are no more keys
-    assert tile.widened(narrow._replace(causal=True), 60).causal
-    assert tile.widened(narrow._replace(keys=slice(0, 32)), 60).mask is None
+    assert tile_plan.pad_keys(narrow, 45) is narrow  # there are no more keys
+    assert tile_plan.pad_keys(narrow._replace(causal=True), 60).causal
+    assert tile_plan.pad_keys(narrow._replace(keys=slice(0, 32)), 60).mask is None
     assert_same([narrow], inputs(keys=60))
     more = Tile(ALL, ALL, slice(45, 56), causal=True, continues=True)
     assert_same([narrow, more], inputs(keys=60))
@@ -120,34 +121,36 @@ def test_keys_that_fill_a_remainder_may_be_nan(bad: float):
 
 
 def test_large_blocks_are_used_again_when_nothing_holds_them(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pages, "LARGE", 1)
-    monkeypatch.setattr(pages, "_free", {})
-    one = pages.room((5, 7), torch.float32, zero=False)
+    monkeypatch.setattr(buffer_pool, "LARGE", 1)
+    monkeypatch.setattr(buffer_pool, "_free", {})
+    one = buffer_pool.empty((5, 7), torch.float32, zero=False)
     place = one.data_ptr()
     view = one[2:]
     del one
-    assert pages.room((5, 7), torch.float32, zero=False).data_ptr() != place  # the view holds it
+    assert (
+        buffer_pool.empty((5, 7), torch.float32, zero=False).data_ptr() != place
+    )  # the view holds it
     view.fill_(3)
     del view
-    places = [pages.room((5, 7), torch.float32, zero=True) for _ in range(2)]
+    places = [buffer_pool.empty((5, 7), torch.float32, zero=True) for _ in range(2)]
     assert place in [t.data_ptr() for t in places]
     assert not any(t.any() for t in places)
 
 
 def test_few_free_blocks_are_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pages, "LARGE", 1)
-    monkeypatch.setattr(pages, "KEPT", 1000)
-    monkeypatch.setattr(pages, "_free", {})
+    monkeypatch.setattr(buffer_pool, "LARGE", 1)
+    monkeypatch.setattr(buffer_pool, "CAPACITY", 1000)
+    monkeypatch.setattr(buffer_pool, "_free", {})
     for size in (100, 200, 300, 1001):
-        pages.room((size,), torch.uint8, zero=False)
-    assert sorted(pages._free) == [100, 200, 300]
-    pages.room((500,), torch.uint8, zero=False)
-    assert sorted(pages._free) == [500]
+        buffer_pool.empty((size,), torch.uint8, zero=False)
+    assert sorted(buffer_pool._free) == [100, 200, 300]
+    buffer_pool.empty((500,), torch.uint8, zero=False)
+    assert sorted(buffer_pool._free) == [500]
 
 
 @pytest.mark.parametrize("name", ["some rows", "rows apart", "entries apart"])
 def test_memory_used_again_holds_the_same(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pages, "LARGE", 1)
+    monkeypatch.setattr(buffer_pool, "LARGE", 1)
     assert_same(TILINGS[name], inputs())
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.paths.tiles import Tile, plan_tiles
+from regard.paths.tile_plan import Tile, plan_tiles
 from tests.paths.tiles.tilings import assert_same, inputs, shown_by
 
 

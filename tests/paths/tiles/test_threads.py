@@ -5,7 +5,8 @@ import threading
 import torch
 from torch import Tensor
 
-from regard.paths.tiles import Tile, attend_tiles, plan_tiles
+from regard.paths.tile_attention import attend_tiles
+from regard.paths.tile_plan import Tile, plan_tiles
 from tests.paths.tiles.tilings import SCALE, inputs
 
 

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from regard.paths.tiles import Tile, attend_tiles
+from regard.paths.tile_attention import attend_tiles
+from regard.paths.tile_plan import Tile
 
 ALL = slice(None)
 B, H, G, M, N, D, E = 2, 6, 3, 11, 13, 5, 7

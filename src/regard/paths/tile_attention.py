@@ -1,4 +1,4 @@
-"""Attention within tiles of the map, as a function that can be differentiated again and again."""
+"""Attention within tiles of the map, as a function that is differentiable to any order."""
 
 import math
 from collections.abc import Sequence
@@ -6,12 +6,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn import functional as F
 
-from regard.paths.flash import differentiate, run
+from regard.paths import flash
+from regard.paths.buffer_pool import empty
 from regard.paths.formula import sdpa_fallback, second_gradients, visible_only
-from regard.paths.products import multiply, suits
-from regard.paths.tile import ALL, WHOLE, Tile, is_whole, widened
+from regard.paths.tile_plan import ALL, WHOLE, Tile, covers, is_whole, pad_keys
+
+CELLS = 1 << 19  # of one tile, all heads, up to which matrix products beat the flash kernel
 
 
 def attend_tiles(
@@ -19,8 +22,8 @@ def attend_tiles(
 ) -> Tensor:
     """softmax(scale · Q Kᵀ) V within tiles; queries in no tile get zeros.
 
-    A query that sees nothing gets zeros and no gradient. NaN and inf in keys and values that
-    nobody sees, and in queries that see nothing, reach neither the output nor a gradient.
+    A query that sees nothing gets zeros and no gradient. NaN and inf in keys and values that are
+    hidden from every query, and in queries that see nothing, reach neither output nor gradients.
 
     >>> ones = torch.ones(1, 1, 4, 2)
     >>> tiles = [Tile(slice(None), slice(0, 2), slice(1, 3)), Tile(slice(None), slice(3, 4), ALL)]
@@ -52,19 +55,24 @@ def attend_tiles(
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
 ) -> Tensor:
-    if not query.is_cpu or torch.compiler.is_compiling():
+    if not query.is_cpu or torch.compiler.is_compiling() or _is_traced(query):
         return sdpa_fallback(query, key, value, tiles, scale)
     tracked = torch.is_grad_enabled() and (
         query.requires_grad or key.requires_grad or value.requires_grad
     )
     if tiles is not WHOLE and not is_whole(tiles):
-        if not tracked and suits(query, key, value, tiles):
+        if not tracked and suits_products(query, key, value, tiles):
             return multiply(query, key, value, tiles, scale)
         if not any(tile.continues for tile in tiles):
-            tiles = [widened(tile, key.shape[2]) for tile in tiles]
+            tiles = [pad_keys(tile, key.shape[2]) for tile in tiles]
     if tracked:
         return _Attend.apply(query, key, value, tiles, scale)
     return _context(query, key, value, tiles, scale)[0]
+
+
+def _is_traced(tensor: Tensor) -> bool:
+    """Whether a mode such as FakeTensorMode or make_fx watches: the values cannot be inspected."""
+    return type(tensor) not in (Tensor, Parameter) or torch._C._len_torch_dispatch_stack() > 0
 
 
 class _Attend(torch.autograd.Function):
@@ -107,14 +115,16 @@ class _Gradients(torch.autograd.Function):
 
 def _context(
     query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
-) -> tuple[Tensor, Tensor]:
-    """The output and log-sum-exp of the kernels, once more if something hidden spoilt them."""
-    output, lse = run(query, key, value, tiles, scale)
+) -> tuple[Tensor, Tensor | None]:
+    """The output and log-sum-exp of the kernels, without hidden NaN and inf."""
+    if flash.kernels() is None:
+        return sdpa_fallback(*visible_only(query, key, value, tiles), tiles, scale), None
+    output, lse = flash.run(query, key, value, tiles, scale)
     if tiles is WHOLE:
         return output, lse
     rows = [tile.rows for tile in tiles if tile.mask is not None]
     if rows and not _finite(lse, _first(output, rows)):
-        return run(*visible_only(query, key, value, tiles), tiles, scale)
+        return flash.run(*visible_only(query, key, value, tiles), tiles, scale)
     return output, lse
 
 
@@ -124,12 +134,16 @@ def _gradients(
     key: Tensor,
     value: Tensor,
     output: Tensor,
-    lse: Tensor,
+    lse: Tensor | None,
     tiles: Sequence[Tile],
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of the kernels, once more if something hidden spoilt them."""
-    found = differentiate(grad, query, key, value, output, lse, tiles, scale)
+) -> tuple[Tensor, ...]:
+    """The gradients of query, key and value, without hidden NaN and inf."""
+    if lse is None:
+        with torch.enable_grad():
+            q, k, v = (t.detach().requires_grad_() for t in visible_only(query, key, value, tiles))
+            return torch.autograd.grad(sdpa_fallback(q, k, v, tiles, scale), (q, k, v), grad)
+    found = flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
     if tiles is WHOLE:
         return found
     masked = [tile for tile in tiles if tile.mask is not None]
@@ -138,12 +152,12 @@ def _gradients(
         _first(found[1], [tile.keys for tile in masked]),
     ):
         query, key, value = visible_only(query, key, value, tiles)
-        return differentiate(grad, query, key, value, output, lse, tiles, scale)
+        return flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
     return found
 
 
 def _first(tensor: Tensor, slices: list[slice]) -> Tensor:
-    """The first row of each slice: what is hidden in a tile spoils all of its rows, or none."""
+    """The first row of each slice: a hidden NaN spoils all rows of its tile or none."""
     rows = sorted({part.start or 0 for part in slices})
     return tensor[:, :, rows[0] : rows[0] + 1] if len(rows) == 1 else tensor[:, :, rows]
 
@@ -153,7 +167,7 @@ def _finite(a: Tensor, b: Tensor) -> bool:
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """The tensor itself if its rows lie in memory as the kernels assume, or a copy."""
+    """The tensor, copied if the kernels cannot read its layout in memory."""
     if tensor.is_contiguous():
         return tensor
     length, width = tensor.shape[-2:]
@@ -163,7 +177,7 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _tidy(tiles: Sequence[Tile], query: Tensor, key: Tensor) -> Sequence[Tile]:
-    """Tiles that are not empty; one that covers everything is written with slice(None)."""
+    """The tiles without empty ones; one that covers everything is written with slice(None)."""
     (batch, heads, length), keys = query.shape[:3], key.shape[2]
     if not batch * heads * length * keys:
         return ()
@@ -178,3 +192,50 @@ def _tidy(tiles: Sequence[Tile], query: Tensor, key: Tensor) -> Sequence[Tile]:
             return (Tile(ALL, ALL, ALL, mask, causal),) if causal or mask is not None else WHOLE
     entries, rows, columns = range(batch), range(length), range(keys)
     return [t for t in tiles if entries[t.batch] and rows[t.rows] and columns[t.keys]]
+
+
+def suits_products(query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile]) -> bool:
+    """Whether `multiply` can compute these tiles and is the fastest way."""
+    batch, heads = query.shape[:2]
+    return (
+        len(tiles) > 1
+        and heads == key.shape[1]
+        and query.dtype in (torch.float32, torch.float64)
+        and all(t.is_contiguous() for t in (query, key, value))
+        and all(
+            tile.mask is None
+            and not tile.causal
+            and not tile.continues
+            and len(range(batch)[tile.batch]) == 1
+            and _cells(tile, query, key) <= CELLS
+            for tile in tiles
+        )
+    )
+
+
+def multiply(
+    query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
+) -> Tensor:
+    """softmax(scale · Q Kᵀ) V by matrix products, for small tiles of one entry without a mask.
+
+    A map of a few hundred rows and keys fits in the cache. Then two products with a softmax
+    between them, written straight to the result, are faster than the flash kernel and a copy.
+    """
+    batch, heads, length, _ = query.shape
+    output = empty(tuple(query.shape), query.dtype, zero=not covers(tiles, batch, length))
+    cells = query.new_empty(max(_cells(tile, query, key) for tile in tiles))
+    for tile in tiles:
+        entry = range(batch)[tile.batch][0]
+        q, out = query[entry, :, tile.rows], output[entry, :, tile.rows]  # (H, rows, D)
+        k, v = key[entry, :, tile.keys], value[entry, :, tile.keys]
+        shape = (heads, q.shape[1], k.shape[1])
+        scores = cells[: shape[0] * shape[1] * shape[2]].view(shape)
+        torch.baddbmm(scores, q, k.transpose(1, 2), beta=0, alpha=scale, out=scores)
+        torch.softmax(scores, -1, out=scores)
+        torch.bmm(scores, v, out=out)
+    return output
+
+
+def _cells(tile: Tile, query: Tensor, key: Tensor) -> int:
+    heads, length = query.shape[1:3]
+    return heads * len(range(length)[tile.rows]) * len(range(key.shape[2])[tile.keys])
