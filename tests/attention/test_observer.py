@@ -111,3 +111,13 @@ def test_a_compiled_call_is_not_watched_and_gives_the_same():
         found = compiled(X)
     assert torch.allclose(found, expected)
     assert listener.heard == []
+
+
+def test_calls_name_the_module_that_made_them_in_forward_and_in_steps():
+    outer = regard.layers.MultiHeadAttention(6, heads=2)
+    x = torch.randn(2, 5, 6)
+    with observer.record() as calls:
+        outer(x)
+        outer.step(x[:, :1], outer.start(2))
+        regard.attend(x, x, x)
+    assert [call.module for call in calls] == [outer, outer, None]

@@ -16,11 +16,12 @@ True
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from threading import Lock
-from typing import NamedTuple, Protocol
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.core.map import AttentionMap
 from regard.core.request import Request
@@ -29,6 +30,7 @@ observing = 0
 """The number of active observers, in all threads."""
 
 _observers: ContextVar[tuple["Observer", ...]] = ContextVar("observers", default=())
+_module: ContextVar[nn.Module | None] = ContextVar("module", default=None)
 _lock = Lock()
 
 
@@ -48,6 +50,8 @@ class AttentionCall(NamedTuple):
     combine: Callable[[Request | None, Tensor, slice], Tensor] | None
     part: str = ""  # of the module: one step of a memory both reads and writes
     tensors: tuple[tuple[str, Tensor], ...] = ()  # the inputs of a request that is yet to be made
+    module: nn.Module | None = None  # that called; None outside of methods with `@observed`
+    weights: Tensor | None = None  # of the map, or of edges (E, heads), if the call computed them
 
     def attention_map(self) -> AttentionMap:
         """The lazy map of the call."""
@@ -104,9 +108,36 @@ def edit_request(listening: tuple[Observer, ...], request: Request) -> Request:
 
 
 def notify(listening: tuple[Observer, ...], call: AttentionCall) -> None:
-    """Notify observers of a finished call."""
+    """Notify observers of a finished call, with the module that made it."""
+    call = call._replace(module=_module.get())
     for observer in listening:
         observer.notify(call)
+
+
+Module = TypeVar("Module", bound=nn.Module)
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def observed(
+    method: Callable[Concatenate[Module, Arguments], Result],
+) -> Callable[Concatenate[Module, Arguments], Result]:
+    """Decorate a method of an attention module: observers learn which module made its calls.
+
+    Torch's hooks run for `forward` only, and switch some of torch's fast paths off.
+    """
+
+    @wraps(method)
+    def call(self: Module, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        if not observing:
+            return method(self, *args, **kwargs)
+        token = _module.set(self)
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            _module.reset(token)
+
+    return call
 
 
 def notify_request(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import attend
+from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.score import Additive
@@ -72,6 +73,7 @@ class CoAttention(nn.Module):
         for weight in (self.affinity, self.left_query, self.right_query):
             nn.init.xavier_uniform_(weight)
 
+    @observed
     def forward(
         self,
         left: Tensor,
@@ -150,6 +152,7 @@ class AlternatingCoAttention(nn.Module):
         self.right_score = Additive(left_dim, right_dim, hidden)
         self.left_score = Additive(right_dim, left_dim, hidden)
 
+    @observed
     def forward(
         self,
         left: Tensor,

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from regard.attention import Attended, attend_linear
+from regard.attention.observer import observed
 from regard.core.mask import Grid, Mask, Window
 from regard.core.mask.algebra import And
 from regard.layers.heads import mask_over_heads, without_hidden
@@ -104,6 +105,7 @@ class EfficientAttention(nn.Module):
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
 
+    @observed
     def forward(
         self,
         query: Tensor,

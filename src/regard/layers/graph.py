@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.attention import Attended, attend, observer
+from regard.attention.observer import observed
 from regard.core.blocks import by_rows
 from regard.core.mask import Mask
 from regard.core.score import Score
@@ -161,6 +162,7 @@ class GraphAttention(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
         nn.init.xavier_uniform_(self.value.weight)
 
+    @observed
     def forward(
         self,
         nodes: Tensor,

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Attended, attend, observer
+from regard.attention.observer import observed
 from regard.core import noise
 from regard.core.blocks import by_rows
 from regard.core.lower import lower
@@ -111,6 +112,7 @@ class HardAttention(nn.Module):
         self.score = General(dim, key_dim) if score is None else score
         self.estimator = estimator
 
+    @observed
     def forward(
         self,
         query: Tensor,
@@ -145,6 +147,7 @@ class HardAttention(nn.Module):
             return_map=return_map,
         )
 
+    @observed
     def choose(
         self,
         query: Tensor,

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Attended, attend
+from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, lengths
 from regard.layers.padding import padding, without_padding
@@ -42,6 +43,7 @@ class AttentionPooling(nn.Module):
         self.query = nn.Parameter(torch.empty(1, hidden))  # u_w
         nn.init.xavier_uniform_(self.query)
 
+    @observed
     def forward(
         self, x: Tensor, *, mask: Mask | Tensor | None = None, return_map: bool = False
     ) -> Tensor | Attended:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Attended, attend, explain, observer
+from regard.attention.observer import observed
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, window
@@ -112,6 +113,7 @@ class LocalAttention(nn.Module):
         self.score = General(dim, key_dim) if score is None else score
         self.center = center
 
+    @observed
     def forward(
         self,
         query: Tensor,
@@ -170,6 +172,7 @@ class LocalAttention(nn.Module):
         keep = self.window + 1 if near else None
         return start(batch, memory, memory_mask, lambda memory: (memory,), keep=keep)
 
+    @observed
     def step(
         self, x: Tensor, state: Past | SharedMemory, *, return_map: bool = False
     ) -> tuple[Tensor | Attended, Past | SharedMemory]:

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.attention import observer
+from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.weighted_sum import weighted_sum
 from regard.layers.addressing import content, erase_and_add, interpolate, sharpen, shift
@@ -96,6 +97,7 @@ class MemoryAttention(nn.Module):
         first[..., 0] = 1.0
         return MemoryState(memory, first.repeat(1, self.reads, 1), first.repeat(1, self.writes, 1))
 
+    @observed
     def step(self, controller: Tensor, state: MemoryState) -> tuple[Tensor, MemoryState]:
         """Write, then read.
 

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attended, attend, attend_features
+from regard.attention.observer import observed
 from regard.core.mask import Mask
 from regard.layers.heads import mask_over_heads, without_hidden
 from regard.layers.padding import padding, without_padding
@@ -53,6 +54,7 @@ class MultiDimensionalAttention(nn.Module):
         self.key_projection = nn.Linear(key_dim, value_dim, bias=False)  # W₂
         self.scale = scale
 
+    @observed
     def forward(
         self,
         query: Tensor,
@@ -130,6 +132,7 @@ class SourceToToken(nn.Module):
         self.inner = nn.Linear(dim, hidden)  # W₁, b₁
         self.outer = nn.Linear(hidden, dim)  # W, b
 
+    @observed
     def forward(
         self, x: Tensor, *, mask: Mask | Tensor | None = None, return_map: bool = False
     ) -> Tensor | Attended:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 
 from regard.attention import Attended, attend
+from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, as_mask, causal
 from regard.core.names import find_score
@@ -139,6 +140,7 @@ class MultiHeadAttention(nn.Module):
         new.load_state_dict(weights)
         return new.train(layer.training)
 
+    @observed
     def forward(
         self,
         query: Tensor,
@@ -207,6 +209,7 @@ class MultiHeadAttention(nn.Module):
             self._check(key=memory, value=memory)
         return start(batch, memory, memory_mask, self._held, heads=self.heads)
 
+    @observed
     def step(
         self, x: Tensor, state: MultiHeadState, *, return_map: bool = False
     ) -> tuple[Tensor | Attended, MultiHeadState]:

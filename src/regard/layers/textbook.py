@@ -9,6 +9,7 @@ the book builds from them.
 from torch import Tensor, nn
 
 from regard.attention import attend, attention_weight
+from regard.attention.observer import observed
 from regard.core.score import dot
 from regard.core.weighted_sum import weighted_sum
 
@@ -62,6 +63,7 @@ class Attention(nn.Module):
     torch.Size([2, 3])
     """
 
+    @observed
     def forward(self, hs: Tensor, h: Tensor) -> Tensor:
         """Return the context vector (N, H).
 
@@ -81,6 +83,7 @@ class TimeAttention(nn.Module):
     torch.Size([2, 7, 3])
     """
 
+    @observed
     def forward(self, hs_enc: Tensor, hs_dec: Tensor) -> Tensor:
         """Return a context vector for every time step of the decoder, (N, T', H).
 

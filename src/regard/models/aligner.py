@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.attention import Prepared, attend, observer, prepare
 from regard.attention.attend import Attended, Normalize
+from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.mask import lengths
 from regard.core.names import did_you_mean, find_normalizer
@@ -68,6 +69,7 @@ class GlobalAligner(nn.Module):
         self.evaluate = find_normalizer(normalize if evaluate is None else evaluate)
         self.dropout = dropout
 
+    @observed
     def forward(self, query: Tensor, memory: Memory, *, return_map: bool = False) -> Answer:
         """Contexts (batch, M, key_dim) of queries (batch, M, query_dim), and their map."""
         states = memory.states.unsqueeze(1)  # (batch, 1, S, key_dim): one head
@@ -85,6 +87,7 @@ class GlobalAligner(nn.Module):
             return attended.output.squeeze(1), attended.map
         return attended.squeeze(1), None
 
+    @observed
     def together(
         self, layer: nn.RNNBase, x: Tensor, first: Sequence[Tensor], memory: Memory
     ) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -122,6 +125,7 @@ class GlobalAligner(nn.Module):
         tensors = (keys.unsqueeze(1), states.unsqueeze(1), *(() if counts is None else (counts,)))
         return SharedMemory(tensors, None, beams=1, prepared=prepared)
 
+    @observed
     def step(
         self, query: Tensor, state: Past | SharedMemory, *, return_map: bool = False
     ) -> StepAnswer:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import attend
+from regard.attention.observer import observed
 from regard.core.mask import lengths as of_lengths
 from regard.core.names import did_you_mean
 from regard.layers.hard import HardAttention, HardGumbel, straight_through
@@ -103,6 +104,7 @@ class HardReader(nn.Module):
             entropy.squeeze(-1),
         )
 
+    @observed
     def probabilities(self, symbols: Tensor, marks: Tensor, lengths: Tensor) -> Tensor:
         """How likely each position is to be chosen: softmax of the scores, (B, N)."""
         query, key, value = self._read(symbols, marks)

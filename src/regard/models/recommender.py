@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import attend
+from regard.attention.observer import observed
 from regard.core.mask import lengths as real
 from regard.core.names import did_you_mean
 from regard.layers.dropout import check_dropout, drop
@@ -193,6 +194,7 @@ class Recommender(nn.Module):
         joined = torch.cat((self._drop(self.user(users)), profiles, self._drop(context)), dim=-1)
         return self.join(joined), weights, value
 
+    @observed
     def _look(
         self, profiles: Tensor, past: Tensor | None, lengths: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
