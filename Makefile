@@ -1,45 +1,58 @@
 # Needs Python 3.11 or newer, and make. Everything else is installed into .venv.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Two processes; one that has finished takes over tests of the other. -rs lists what was skipped.
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
+MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint types format demo bench clean
+.PHONY: help install test browser test-all attack lint types format demo bench clean
 
-help: ## say what there is to make
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## create .venv and install regard into it, once
 
 # The stamp is touched last: an interrupted installation starts again.
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "regard needs Python 3.11 or newer; name one: make PYTHON=python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "regard needs Python 3.11 or newer; choose one: make PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV); the first time takes a few minutes"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,bench,dev]'
 	@touch $@
 
-test: lint types ## lint, check types, run every test and doctest
-	$(BIN)/pytest -n 2
+test: lint types ## lint, check types, run the tests and doctests that take seconds
+	$(PYTEST) -m "not slow and not browser"
 
-lint: $(INSTALLED) ## ruff, as a linter and as a formatter's judge
+browser: $(INSTALLED) ## test the pages in chromium
+	$(PYTEST) -m browser tests
+
+test-all: $(INSTALLED) ## every test; with MARK=slow those that `make test` leaves out
+	$(PYTEST) $(if $(MARK),-m "$(MARK)")
+
+attack: $(INSTALLED) ## random attacks with new cases, for MINUTES=30
+	@count=$$($(BIN)/pytest --collect-only -q tests/attack | grep -c ::) && \
+	REGARD_ATTACK_SECONDS=$$((2 * 60 * $(MINUTES) / count)) $(PYTEST) tests/attack
+
+lint: $(INSTALLED) ## ruff: lint, and check the format
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
 types: $(INSTALLED) ## mypy
 	$(BIN)/mypy
 
-format: $(INSTALLED) ## put the source in order
+format: $(INSTALLED) ## fix imports and format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 demo: $(INSTALLED) ## train a model on dates, translate, show the alignment
 	@$(BIN)/regard demo
 
-bench: $(INSTALLED) ## attention beside its peers, in one run
+bench: $(INSTALLED) ## attention compared with other libraries, in one run
 	@$(BIN)/regard bench attention
 
-clean: ## remove .venv and everything else that was made here
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+clean: ## remove .venv and all other generated files
+	rm -rf $(VENV) .ci/venv build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -exec rm -rf {} +
