@@ -27,6 +27,7 @@ ORDER = (
     ("visual",),
     ("recipes",),
     ("tasks",),
+    ("claims",),
     ("serving", "studio"),
     ("",),  # regard/__init__.py, the list of exports
     ("cli",),
