@@ -123,7 +123,11 @@ def attend(
     told = observer.observers() if observer.observing else ()
     plain = bias is None and not dropout and not return_map and path == "auto"
     if plain and score == "scaled_dot" and normalize == "softmax" and not observer.any_edits(told):
-        output = fused.direct(query, key, value, mask)
+        if told:
+            with observer.unobserved():
+                output = fused.direct(query, key, value, mask)
+        else:
+            output = fused.direct(query, key, value, mask)
         if output is not None:
             if told:
                 request = _plain_request(query, key, value, mask)
@@ -132,9 +136,12 @@ def attend(
     request = _request(query, key, value, score, mask, bias, normalize, dropout)
     request = observer.edit_request(told, request).seeded() if told else request.seeded()
     name, _ = choose(request, path)
-    output = PATHS[name](request)
     if told:
+        with observer.unobserved():
+            output = PATHS[name](request)
         observer.notify_request(told, request, output, name, map_of)
+    else:
+        output = PATHS[name](request)
     return Attended(output, map_of(request)) if return_map else output
 
 

@@ -68,6 +68,10 @@ class Observer(Protocol):
         """Return the request to compute instead; called only if `edits`."""
         ...
 
+    def reject(self, reason: str) -> None:
+        """Raise if the current call should be edited, which its code does not support."""
+        ...
+
     def notify(self, call: AttentionCall) -> None:
         """Receive a finished call."""
         ...
@@ -83,6 +87,8 @@ class Recorder:
 
     def edit(self, request: Request) -> Request:
         return request
+
+    def reject(self, reason: str) -> None: ...
 
     def notify(self, call: AttentionCall) -> None:
         self.calls.append(call)
@@ -107,6 +113,13 @@ def edit_request(listening: tuple[Observer, ...], request: Request) -> Request:
     return request
 
 
+def reject_edit(listening: tuple[Observer, ...], reason: str) -> None:
+    """Raise if an observer would edit this call, whose code cannot be edited."""
+    for observer in listening:
+        if observer.edits:
+            observer.reject(reason)
+
+
 def notify(listening: tuple[Observer, ...], call: AttentionCall) -> None:
     """Notify observers of a finished call, with the module that made it."""
     call = call._replace(module=_module.get())
@@ -129,7 +142,7 @@ def observed(
 
     @wraps(method)
     def call(self: Module, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        if not observing:
+        if not observing or torch.compiler.is_compiling():
             return method(self, *args, **kwargs)
         token = _module.set(self)
         try:
@@ -138,6 +151,32 @@ def observed(
             _module.reset(token)
 
     return call
+
+
+def current_module() -> nn.Module | None:
+    """The module that is making attention calls now; None outside of all."""
+    return _module.get()
+
+
+@contextmanager
+def calling(module: nn.Module | None) -> Iterator[None]:
+    """Attribute the calls inside the block to a module."""
+    token = _module.set(module)
+    try:
+        yield
+    finally:
+        _module.reset(token)
+
+
+@contextmanager
+def unobserved(instead: tuple[Observer, ...] = ()) -> Iterator[None]:
+    """Notify nobody, or others, of the calls inside the block: they are parts of an observed one."""
+    before = _observers.get()
+    _observers.set(instead)
+    try:
+        yield
+    finally:
+        _observers.set(before)
 
 
 def notify_request(
@@ -179,7 +218,7 @@ def as_one_call(
     if not listening:
         return compute(request)
     request = edit_request(listening, request)
-    with _observed_by(()):
+    with unobserved():
         output = compute(request)
     shape = (*request.leading, request.queries, request.keys)
     combine = None if drops else weigh
@@ -197,7 +236,7 @@ def observe(observer: Observer) -> Iterator[None]:
     with _lock:
         observing += 1
     try:
-        with _observed_by((*_observers.get(), observer)):
+        with unobserved((*_observers.get(), observer)):
             yield
     finally:
         with _lock:
@@ -210,13 +249,3 @@ def record() -> Iterator[list[AttentionCall]]:
     recorder = Recorder()
     with observe(recorder):
         yield recorder.calls
-
-
-@contextmanager
-def _observed_by(listening: tuple[Observer, ...]) -> Iterator[None]:
-    before = _observers.get()
-    _observers.set(listening)
-    try:
-        yield
-    finally:
-        _observers.set(before)
