@@ -20,6 +20,7 @@ from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, Rotary
 from regard.layers.reinforce import MovingBaseline, reinforce_loss
 from regard.layers.textbook import Attention, AttentionWeight, TimeAttention, WeightSum
+from regard.layers.torch_multihead import TorchMultiheadAttention
 from regard.layers.transformer import Decoded, DecoderLayer, DecoderState, EncoderLayer
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Rotary",
     "SourceToToken",
     "TimeAttention",
+    "TorchMultiheadAttention",
     "WeightSum",
     "reinforce_loss",
     "straight_through",
