@@ -11,7 +11,7 @@ import regard
 from regard import layers
 from regard.cli import main
 from regard.visual.gallery import Exhibit, exhibits, page, write
-from regard.visual.gallery.svg import heatmap
+from regard.visual.gallery.page import heatmap
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_a_file_that_is_no_gallerys_is_not_overwritten(
     """`regard gallery --out .` where somebody's own project is."""
     (tmp_path / name).write_text("my own")
     assert main(["gallery", "--out", str(tmp_path)]) == 1
-    assert f"{name} is there already and is no gallery's" in capsys.readouterr().err
+    assert f"{name} exists and was not written by `regard gallery`" in capsys.readouterr().err
     assert (tmp_path / name).read_text() == "my own"
     (tmp_path / name).unlink()
     assert write(tmp_path, shown[:1]) == write(tmp_path, shown[:2])  # its own it may

@@ -4,12 +4,22 @@ import shutil
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from string import Template
 
 from regard.visual.color import Palette, painted, terminal_palette
 from regard.visual.display_width import display_width, printable
+from regard.visual.html import html_page, write_html
 from regard.visual.terminal import SHADES
 
+STYLE = """
+body { font: 17px/1.7 system-ui, "Noto Sans", "Noto Sans CJK KR", sans-serif; color: #1f2430;
+  background: #fff; max-width: 46rem; margin: 2rem auto; padding: 0 1rem }
+ol { list-style: none; padding: 0 }
+li { display: flex; gap: .8rem; align-items: baseline }
+li b { font: 13px/1.9 ui-monospace, monospace; padding: 0 .45rem; border-radius: 3px }
+li p { margin: .15rem 0 }
+span { border-radius: 3px; padding: .1em .05em }
+span:focus { outline: 2px solid #1f2430 }
+"""
 WORD, SENTENCE = (47, 111, 190), (196, 66, 52)  # the blue of words, the red of sentences
 
 
@@ -100,11 +110,12 @@ class ShadedDocument:
                 f'<li><b style="background:rgba({_rgb(SENTENCE)},{0.85 * own / most:.2f})" '
                 f'title="weight of the sentence">{own:.2f}</b><p dir="auto">{spans}</p></li>'
             )
-        title = escape(self.title or "document")
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        page = PAGE.substitute(title=title, rows="\n".join(rows))
-        path.write_text(page, encoding="utf-8")
+        title = self.title or "document"
+        body = (
+            f"<h1>{escape(title)}</h1><p>Red: the weight of a sentence in the document. "
+            "Blue: the weight of a word in its sentence.</p>\n<ol>\n" + "\n".join(rows) + "</ol>"
+        )
+        write_html(html_page(body, title=title, style=STYLE), path)
 
     def figure(self, path: str | Path, *, width: float = 8.0) -> None:
         """Write a PNG or SVG figure, `width` inches wide."""
@@ -143,23 +154,3 @@ def _signs(word: str, shade: float) -> str:
 
 def _rgb(color: tuple[int, int, int]) -> str:
     return ",".join(map(str, color))
-
-
-PAGE = Template("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>$title</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-body { font: 17px/1.7 system-ui, "Noto Sans", "Noto Sans CJK KR", sans-serif; color: #1f2430;
-  background: #fff; max-width: 46rem; margin: 2rem auto; padding: 0 1rem }
-ol { list-style: none; padding: 0 }
-li { display: flex; gap: .8rem; align-items: baseline }
-li b { font: 13px/1.9 ui-monospace, monospace; padding: 0 .45rem; border-radius: 3px }
-li p { margin: .15rem 0 }
-span { border-radius: 3px; padding: .1em .05em }
-span:focus { outline: 2px solid #1f2430 }
-</style></head><body><h1>$title</h1>
-<p>Red: how much a sentence counts in the document. Blue: how much a word counts in it.</p>
-<ol>
-$rows
-</ol></body></html>
-""")

@@ -32,7 +32,7 @@ class Tab:
         self.page.goto(file.as_uri())
         self.page.wait_for_selector("regard-page[data-ready]")
         self.outside = [url for url in self.requests if url != file.as_uri()]
-        self.outside = [url for url in self.outside if not url.startswith("data:")]
+        self.outside = [url for url in self.outside if url != "data:,"]  # the icon
 
     def sentence(self) -> str:
         """What the page says about what is chosen, once it has drawn."""

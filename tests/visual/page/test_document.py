@@ -1,6 +1,7 @@
 """A page is one file: safe whatever tokens say, small, and clear about what it cannot show."""
 
 import base64
+import hashlib
 import json
 import re
 import tomllib
@@ -43,16 +44,47 @@ def test_tokens_are_text_and_never_markup() -> None:
     assert data_of(html)["labels"][0][:2] == EVIL[:2]
 
 
-def test_every_module_is_carried_and_imports_only_what_is_carried() -> None:
+def test_every_module_is_carried_after_the_modules_that_it_imports() -> None:
     html = document(Trace.of_maps({"a": torch.eye(2)}, queries="ab"))
-    (text,) = re.findall(r'<script type="importmap">(.*?)</script>', html)
-    imports = json.loads(text)["imports"]
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', html, re.DOTALL)
+    places = {file.name: script.index(f'modules["{file.name}"] = ') for file in WEB.glob("*.js")}
     for file in WEB.glob("*.js"):
-        code = base64.b64decode(imports[f"regard/{file.name}"].partition(",")[2]).decode()
-        assert code == file.read_text(encoding="utf-8")
-        assert set(re.findall(r'(?:from|import) "(.*?)"', code)) <= set(imports)
+        code = file.read_text(encoding="utf-8")
+        imported = re.findall(r'(?:from|import) "regard/(.*?)"', code)
+        assert len(imported) == len(re.findall("^import ", code, re.MULTILINE))
+        assert all(places[name] < places[file.name] for name in imported)
+    assert not re.search("^(import|export) ", script, re.MULTILINE)
     assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in html
+
+
+def test_the_policy_allows_one_script_by_its_hash_and_no_request() -> None:
+    html = document(Trace.of_maps({"a": torch.eye(2)}, queries="ab"))
+    (policy,) = re.findall(r'Content-Security-Policy" content="(.*?)"', html)
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["script-src"] == f"'sha256-{digest}'"
+    assert rules["default-src"] == "'none'"
+    executable = re.findall(r"<script(?! type=\"(?:text/plain|application/json)\")", html)
+    assert len(executable) == 1
+
+
+def test_a_page_replaces_a_file_only_when_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = Trace.of_maps({"a": torch.eye(2)}, queries="ab")
+    file = write(trace, tmp_path / "new" / "a.html")
+    before = file.read_text()
+
+    def full_disk(self: Path, text: str, **options: str) -> int:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        write(trace, file)
+    assert file.read_text() == before
+    assert list(file.parent.iterdir()) == [file]
 
 
 def test_the_files_of_the_page_are_shipped() -> None:

@@ -1,9 +1,28 @@
-"""What the gallery shows of one mechanism."""
+"""An exhibit of the gallery, the sentence pair that all of them share, and what each costs."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+# Bahdanau et al. 2015 showed their first alignment on this pair (figure 3a).
+SOURCE = (
+    "the", "agreement", "on", "the", "European", "Economic", "Area", "was", "signed", "in",
+    "August", "1992", ".",
+)  # fmt: skip
+TARGET = (
+    "l'", "accord", "sur", "la", "zone", "économique", "européenne", "a", "été", "signé", "en",
+    "août", "1992", ".",
+)  # fmt: skip
+PARTNER = (0, 1, 2, 3, 6, 5, 4, 7, 7, 8, 9, 10, 11, 12)
+"""For each target word, the index of the source word it translates."""
+
+WORD_WIDTH = 32
+LENGTH, WIDTH = 512, 64  # of what is timed
 
 
 @dataclass(frozen=True)
@@ -23,6 +42,54 @@ class Exhibit:
 
     @property
     def file_name(self) -> str:
-        """A name for files, from letters, digits and hyphens."""
+        """A name for files, of letters, digits and hyphens."""
         words = "".join(letter if letter.isalnum() else " " for letter in self.name.lower()).split()
         return "-".join([self.room.split()[0].strip(",").lower(), *words])
+
+
+class Words(NamedTuple):
+    """Vectors of the source words (N, WORD_WIDTH) and the target words (M, WORD_WIDTH)."""
+
+    source: Tensor
+    target: Tensor
+
+
+def words() -> Words:
+    """The same vectors every time; a word and its translation are close to each other."""
+    generator = torch.Generator().manual_seed(4)
+    source = torch.randn(len(SOURCE), WORD_WIDTH, generator=generator)
+    noise = torch.randn(len(TARGET), WORD_WIDTH, generator=generator)
+    return Words(source, source[list(PARTNER)] * 0.9 + 0.45 * noise)
+
+
+def cost(run: Callable[[], object]) -> str:
+    """The time of one forward pass and its ratio to torch's SDPA in this run, in words."""
+    x = torch.randn(1, 1, LENGTH, WIDTH)
+    with torch.no_grad():
+        ours, theirs = _best_times(run, lambda: F.scaled_dot_product_attention(x, x, x))
+    return (
+        f"{_two_digits(1000 * ours)} ms for {LENGTH} × {LENGTH}, {WIDTH} wide: "
+        f"{_two_digits(ours / theirs)} × the time of torch's dense attention"
+    )
+
+
+def _two_digits(number: float) -> str:
+    """Two digits, without an exponent.
+
+    >>> _two_digits(0.0234), _two_digits(123.4)
+    ('0.023', '123')
+    """
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
+
+
+def _best_times(*jobs: Callable[[], object]) -> list[float]:
+    """The best of five times for each job, measured in turns."""
+    for job in jobs:
+        job()
+    best = [float("inf")] * len(jobs)
+    for _ in range(5):
+        for place, job in enumerate(jobs):
+            start = time.perf_counter()
+            job()
+            best[place] = min(best[place], time.perf_counter() - start)
+    return best

@@ -10,10 +10,16 @@ from regard.attention import attend
 from regard.core import mask as masks
 from regard.core import score as scores
 from regard.core.score import Score
-from regard.visual.gallery.cost import LENGTH, WIDTH, cost
-from regard.visual.gallery.exhibit import Exhibit
-from regard.visual.gallery.sentence import SOURCE, TARGET, words
-from regard.visual.gallery.sentence import WIDTH as WORD_WIDTH
+from regard.visual.gallery.exhibit import (
+    LENGTH,
+    SOURCE,
+    TARGET,
+    WIDTH,
+    WORD_WIDTH,
+    Exhibit,
+    cost,
+    words,
+)
 
 
 def exhibits() -> Iterator[Exhibit]:
@@ -59,7 +65,7 @@ def _scores() -> Iterator[Exhibit]:
             formula=formula,
             paper=paper,
             code=f"regard.attend(q, k, v, score={code})",
-            caption="French asks, English answers"
+            caption="French queries, English keys"
             + (" (weights not trained)." if name in untrained else "."),
             weights=seen.dense().detach(),
             rows=TARGET,
@@ -70,10 +76,10 @@ def _scores() -> Iterator[Exhibit]:
 
 def _normalizers() -> Iterator[Exhibit]:
     table = [
-        ("Softmax", "softmax", "w = e^s / Σ e^s", "Every key gets something."),
-        ("Sparsemax", "sparsemax", "w = max(s − τ, 0)", "Most keys get nothing at all."),
+        ("Softmax", "softmax", "w = e^s / Σ e^s", "Every key gets some weight."),
+        ("Sparsemax", "sparsemax", "w = max(s − τ, 0)", "Most keys get none."),
         ("1.5-entmax", "entmax15", "w = max(s/2 − τ, 0)²", "Between softmax and sparsemax."),
-        ("Hard", "hard", "w = one-hot(argmax s)", "One key takes it all."),
+        ("Hard", "hard", "w = one-hot(argmax s)", "One key gets all the weight."),
         (
             "Gumbel",
             "gumbel",
@@ -96,7 +102,7 @@ def _normalizers() -> Iterator[Exhibit]:
             room="Normalizers",
             name=name,
             formula=formula,
-            paper=papers.get(key, "the usual one"),
+            paper=papers.get(key, "standard"),
             code=f'regard.attend(q, k, v, normalize="{key}")',
             caption=caption,
             weights=seen.dense(),
@@ -110,8 +116,8 @@ def _masks() -> Iterator[Exhibit]:
     clauses = torch.tensor([0] * 4 + [1] * 3 + [2] * 6)
     long = torch.arange(LENGTH) // 64
     table: list[tuple[str, str, str, Callable[[int], masks.Mask | None]]] = [
-        ("No mask", "mask=None", "Self-attention: the sentence looks at itself.", lambda n: None),
-        ("Causal", "mask=regard.causal()", "Nobody sees the future.", lambda n: masks.causal()),
+        ("No mask", "mask=None", "Self-attention: all words to all words.", lambda n: None),
+        ("Causal", "mask=regard.causal()", "Later words are hidden.", lambda n: masks.causal()),
         ("Window", "mask=regard.window(2, 1)", "Two words back, one ahead.",
          lambda n: masks.window(2, 1)),
         ("Lengths", "mask=regard.lengths(torch.tensor(9))", "The last words are padding.",

@@ -1,13 +1,17 @@
-"""The gallery as one HTML file that needs no network."""
+"""The gallery as one HTML file and as Markdown, with its maps as SVG."""
 
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
-from regard.visual.gallery.exhibit import Exhibit
-from regard.visual.gallery.svg import heatmap
+from torch import Tensor
 
-TITLE = "<title>Attention: a gallery</title>"
+from regard.visual.color import viridis
+from regard.visual.gallery.exhibit import Exhibit
+from regard.visual.html import html_page
+
+TITLE = "Attention: a gallery"
+CELL, LETTER = 17, 6.6  # of the maps, in pixels
 STYLE = """
 :root { color-scheme: light dark;
   --ink: #1b1f24; --soft: #57606a; --line: #d8dee4; --paper: #fff; }
@@ -33,7 +37,7 @@ svg text { fill: var(--ink); }
 
 
 def page(exhibits: Sequence[Exhibit]) -> str:
-    """The whole page; exhibits of one room must stand side by side."""
+    """The gallery as one HTML file; exhibits of one room must follow each other."""
     rooms = [(room, list(group)) for room, group in groupby(exhibits, key=lambda e: e.room)]
     links = "".join(f'<a href="#{_anchor(room)}">{escape(room)}</a>' for room, _ in rooms)
     sections = "".join(
@@ -41,21 +45,95 @@ def page(exhibits: Sequence[Exhibit]) -> str:
         f'<div class="room">{"".join(map(_card, group))}</div></section>'
         for room, group in rooms
     )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"{TITLE}<style>{STYLE}</style></head><body>"
-        "<header><h1>Attention: a gallery</h1>"
+    body = (
+        f"<header><h1>{TITLE}</h1>"
         "<p>Every mechanism on the same small input. Each row of a map is one query, each column "
         "one key; bright is a large weight. Costs were measured when this page was made.</p>"
-        f'<nav aria-label="rooms">{links}</nav></header><main>{sections}</main></body></html>'
+        f'<nav aria-label="rooms">{links}</nav></header><main>{sections}</main>'
     )
+    return html_page(body, title=TITLE, style=STYLE)
+
+
+def listing(exhibits: Sequence[Exhibit]) -> str:
+    """The gallery as Markdown: without costs, which depend on the machine."""
+    lines = [
+        f"# {TITLE}",
+        "",
+        "Every mechanism on the same small input, drawn by `regard gallery --out docs/gallery`.",
+        "Each row of a map is one query, each column one key; bright is a large weight. The page",
+        "that the command writes beside this file also has what each costs on your machine.",
+    ]
+    for room, group in groupby(exhibits, key=lambda exhibit: exhibit.room):
+        lines += ["", f"## {room}"]
+        for exhibit in group:
+            lines += [
+                "",
+                f"### {exhibit.name}",
+                "",
+                f"*{exhibit.formula}* ({exhibit.paper}). {exhibit.caption}",
+                "",
+                f"`{exhibit.code}`",
+                "",
+                f"![{exhibit.name}](maps/{exhibit.file_name}.svg)",
+            ]
+    return "\n".join(lines) + "\n"
 
 
 def picture(exhibit: Exhibit) -> str:
     """The map of an exhibit as SVG."""
     title = f"{exhibit.name}: {exhibit.caption}"
     return heatmap(exhibit.weights, exhibit.rows, exhibit.columns, title=title)
+
+
+def heatmap(weights: Tensor, rows: Sequence[str], columns: Sequence[str], *, title: str) -> str:
+    """An SVG element that draws weights in [0, 1], queries down and keys across.
+
+    Args:
+        weights: (M, N)
+        rows, columns: M and N labels; they are text, never markup
+        title: for screen readers
+    """
+    if weights.shape != (len(rows), len(columns)):
+        raise ValueError(
+            f"{len(rows)} row and {len(columns)} column labels do not fit a map of shape "
+            f"{tuple(weights.shape)}"
+        )
+    left = LETTER * max((len(label) for label in rows), default=0) + 8
+    top = LETTER * max((len(label) for label in columns), default=0) * 0.75 + 12
+    width, height = left + CELL * len(columns) + top * 0.75, top + CELL * len(rows) + 4
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" role="img" font-family="monospace" font-size="11">'
+        f"<title>{escape(title)}</title>"
+    ]
+    for j, label in enumerate(columns):
+        x, y = left + CELL * (j + 0.6), top - 4
+        parts.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" transform="rotate(-48 {x:.1f} {y:.1f})">'
+            f"{escape(label)}</text>"
+        )
+    for i, label in enumerate(rows):
+        y = top + CELL * (i + 0.7)
+        parts.append(
+            f'<text x="{left - 5:.1f}" y="{y:.1f}" text-anchor="end">{escape(label)}</text>'
+        )
+        for j, weight in enumerate(weights[i].tolist()):
+            x, y = left + CELL * j, top + CELL * i
+            tip = escape(f"{rows[i]} → {columns[j]}: {weight:.2f}")
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{CELL - 1}" height="{CELL - 1}" '
+                f'fill="{color(weight)}"><title>{tip}</title></rect>'
+            )
+    return "".join([*parts, "</svg>"])
+
+
+def color(weight: float) -> str:
+    """Viridis from 0 to 1 as #rrggbb.
+
+    >>> color(0.0), color(1.0)
+    ('#440154', '#fde725')
+    """
+    return "#{:02x}{:02x}{:02x}".format(*viridis(weight))
 
 
 def _card(exhibit: Exhibit) -> str:

@@ -1,26 +1,25 @@
-"""One HTML file that carries its modules, its style and its data, and asks the network nothing."""
+"""The page of a trace: one HTML file that carries its scripts, style and data."""
 
-import base64
-import hashlib
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from html import escape
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from regard.trace import Trace
+from regard.visual.html import html_page
 from regard.visual.page.encode import Chunks
 from regard.visual.page.payload import payload
 
 LANGUAGES = ("en", "ko")
-START = 'import { start } from "regard/page.js"; await start();'
+IMPORT = re.compile(r'^import (?:(\{.*?\}) from )?"regard/([\w.]+)";$', re.MULTILINE)
+EXPORT = re.compile(r"^export ((?:async )?(?:class|function|const) (\w+))", re.MULTILINE)
 
 
 def document(traces: Trace | Mapping[str, Trace], *, language: str = "en") -> str:
     """The page of a trace, or of several (such as the checkpoints of a run) with a slider.
-
-    The JavaScript modules stand in an import map as data: addresses, unchanged. A content
-    security policy forbids every request, and every script but ours.
 
     >>> import torch
     >>> trace = Trace.of_maps({"cross": torch.eye(2)}, queries=["<b>", "a"], keys=["x", "y"])
@@ -29,40 +28,31 @@ def document(traces: Trace | Mapping[str, Trace], *, language: str = "en") -> st
     (True, False)
 
     Args:
-        traces: one, or several by what to call them, in order
-        language: of the interface to begin with, "en" or "ko"
+        traces: one, or several by label, in order
+        language: of the interface at first, "en" or "ko"
 
     Raises:
-        ValueError: another language, or what `payload` refuses
+        ValueError: another language, or traces that `payload` refuses
     """
     if language not in LANGUAGES:
-        raise ValueError(f"a page speaks {' or '.join(LANGUAGES)}, got {language!r}")
+        raise ValueError(f"the language of a page is {' or '.join(LANGUAGES)}, got {language!r}")
     named = {"": traces} if isinstance(traces, Trace) else traces
     chunks = Chunks()
     data = payload(named, language=language, chunks=chunks)
-    imports = _json({"imports": {f"regard/{name}": _address(name) for name in _modules()}})
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
-        f"script-src data: {_hash(imports)} {_hash(START)}; base-uri 'none'; form-action 'none'"
-    )
     packed = "".join(
         f'<script type="text/plain" id="{name}">{text}</script>\n'
         for name, text in chunks.texts.items()
     )
-    title = escape(data["title"] or "regard")
-    return (
-        f'<!doctype html>\n<html lang="{language}"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{title}</title><link rel="icon" href="data:,"><style>{_read("style.css")}</style>'
-        f'<script type="importmap">{imports}</script></head>\n<body><regard-page></regard-page>\n'
+    body = (
+        "<regard-page></regard-page>\n"
         f'<script type="application/json" id="regard-data">{_json(data)}</script>\n{packed}'
-        f'<script type="module">{START}</script></body></html>\n'
     )
+    title = data["title"] or "regard"
+    return html_page(body, title=title, style=_style(), language=language, script=bundle())
 
 
 def iframe(html: str, *, height: int = 900) -> str:
-    """A document inside a notebook's cell, shut off from the notebook.
+    """A document in the cell of a notebook, without access to the notebook.
 
     >>> iframe("<p>1 & 2</p>", height=50)[:60]
     '<iframe title="regard" sandbox="allow-scripts" style="border'
@@ -75,28 +65,40 @@ def iframe(html: str, *, height: int = 900) -> str:
 
 
 def _json(data: object) -> str:
-    """JSON that is safe inside a script element: no < can end it, whatever a token says."""
+    """JSON that is safe inside a script element: no < can end it, whatever a token contains."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    return safe.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
+    return safe.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair has no UTF-8
 
 
 @cache
-def _modules() -> list[str]:
-    folder = files("regard.visual.page") / "web"
-    return sorted(file.name for file in folder.iterdir() if file.name.endswith(".js"))
+def bundle() -> str:
+    """All modules of `web/` as one module that starts the page, each in a scope of its own.
+
+    Modules that import each other by name would need addresses, and a page that allows scripts
+    from data: addresses allows any script.
+    """
+    scopes: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        if name in scopes:
+            return
+        code = (_web() / name).read_text(encoding="utf-8")
+        for _, imported in IMPORT.findall(code):
+            add(imported)
+        exports = ", ".join(exported for _, exported in EXPORT.findall(code))
+        code = IMPORT.sub(lambda m: f'const {m[1]} = modules["{m[2]}"];' if m[1] else "", code)
+        code = EXPORT.sub(r"\1", code)
+        scopes[name] = f'modules["{name}"] = (() => {{\n{code}\nreturn {{ {exports} }};\n}})();\n'
+
+    add("page.js")
+    return "const modules = {};\n" + "".join(scopes.values()) + 'await modules["page.js"].start();'
 
 
 @cache
-def _read(name: str) -> str:
-    return (files("regard.visual.page") / "web" / name).read_text(encoding="utf-8")
+def _style() -> str:
+    return (_web() / "style.css").read_text(encoding="utf-8")
 
 
-def _address(name: str) -> str:
-    code = base64.b64encode(_read(name).encode()).decode("ascii")
-    return f"data:text/javascript;charset=utf-8;base64,{code}"
-
-
-def _hash(script: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return f"'sha256-{digest}'"
+def _web() -> Traversable:
+    return files("regard.visual.page") / "web"

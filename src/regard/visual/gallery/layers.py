@@ -1,4 +1,4 @@
-"""Exhibits of the layers: every mechanism that is a module, on the same sentence."""
+"""Exhibits of `regard.layers`: every mechanism that is a module, on the same sentence pair."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -8,13 +8,11 @@ from torch import Tensor
 
 from regard import layers
 from regard.attention import Attended, attend, attend_linear
-from regard.visual.gallery.cost import LENGTH, WIDTH, cost
-from regard.visual.gallery.exhibit import Exhibit
-from regard.visual.gallery.sentence import SOURCE, TARGET, words
-from regard.visual.gallery.sentence import WIDTH as D
+from regard.visual.gallery.exhibit import LENGTH, SOURCE, TARGET, WIDTH, Exhibit, cost, words
+from regard.visual.gallery.exhibit import WORD_WIDTH as D
 
 
-class Seen(NamedTuple):
+class Labelled(NamedTuple):
     """A map (M, N) with its labels."""
 
     weights: Tensor
@@ -24,15 +22,17 @@ class Seen(NamedTuple):
 
 def exhibits() -> Iterator[Exhibit]:
     """Every layer, untrained unless its caption says otherwise."""
-    for number, (room, name, formula, paper, code, caption, see, run) in enumerate(_table()):
+    for number, (room, name, formula, paper, code, caption, draw, run) in enumerate(_table()):
         torch.manual_seed(20 + number)
         with torch.no_grad():
-            seen = see()
+            shown = draw()
             spent = cost(run())
-        yield Exhibit(room, name, formula, paper, code, caption, *seen, spent)
+        yield Exhibit(room, name, formula, paper, code, caption, *shown, spent)
 
 
-def _table() -> list[tuple[str, str, str, str, str, str, Callable[[], Seen], Callable[[], Any]]]:
+def _table() -> list[
+    tuple[str, str, str, str, str, str, Callable[[], Labelled], Callable[[], Any]]
+]:
     return [
         ("Local and hard", "Local, monotonic", "w(s) = softmax over [t − D, t + D]",
          "Luong et al. 2015, local-m", "layers.LocalAttention(dim, window=2)",
@@ -41,7 +41,7 @@ def _table() -> list[tuple[str, str, str, str, str, str, Callable[[], Seen], Cal
          "w(s) = softmax(s) · exp(−(s − p)² / 2σ²), p = S · sigmoid(v · tanh(W h))",
          "Luong et al. 2015, local-p",
          "layers.LocalAttention(dim, window=3, center=layers.PredictedCenter(dim))",
-         "Each query says where to look; here it was told the right place.", _predictive,
+         "Each query predicts where to look; here it was given the right position.", _predictive,
          lambda: _timed(layers.LocalAttention(WIDTH, 8, center=layers.PredictedCenter(WIDTH)))),
         ("Local and hard", "Hard", "C = V[argmax s]", "Xu et al. 2015",
          'layers.HardAttention(dim, score="scaled_dot")',
@@ -49,7 +49,7 @@ def _table() -> list[tuple[str, str, str, str, str, str, Callable[[], Seen], Cal
          _hard, lambda: _timed(layers.HardAttention(WIDTH).eval())),
         ("Several heads", "Multi-head, head 1 of 4", "head = attend(Q W_Q, K W_K, V W_V)",
          "Vaswani et al. 2017", "layers.MultiHeadAttention(dim, heads=4)",
-         "A head sees its own projection of the words.", lambda: _head(),
+         "Each head has its own projection of the words.", lambda: _head(),
          lambda: _timed(layers.MultiHeadAttention(WIDTH, 4))),
         ("Several heads", "Grouped-query, head 1 of 4", "heads share keys and values",
          "Ainslie et al. 2023", "layers.MultiHeadAttention(dim, heads=4, kv_heads=1)",
@@ -69,14 +69,14 @@ def _table() -> list[tuple[str, str, str, str, str, str, Callable[[], Seen], Cal
          lambda: _timed(layers.MultiHeadAttention(WIDTH, 4, position=layers.Rotary(16)))),
         ("Positions", "ALiBi", "s − slope · |i − j|", "Press et al. 2022",
          "layers.MultiHeadAttention(dim, heads, position=layers.ALiBi(heads))",
-         "Far keys pay a toll.", _alibi,
+         "Far keys are penalized.", _alibi,
          lambda: _timed(layers.MultiHeadAttention(WIDTH, 4, position=layers.ALiBi(4)))),
         ("Efficient", "Efficient attention", "C = ρ(Q) (ρ(K)ᵀ V)", "Shen et al. 2018",
-         "regard.attend_linear(q, k, v)", "The map it implies; it is never made.",
+         "regard.attend_linear(q, k, v)", "The implied map, which is never computed.",
          lambda: _linear(causal=False), lambda: _timed_function(attend_linear)),
         ("Efficient", "Efficient, causal", "Σ_{j≤i} e^{k_j} v_jᵀ / Σ_{j≤i} e^{k_j}",
          "Shen et al. 2018", "regard.attend_linear(q, k, v, causal=True)",
-         "A running state takes the place of the past.", lambda: _linear(causal=True),
+         "A running state replaces the past.", lambda: _linear(causal=True),
          lambda: _timed_function(lambda *x: attend_linear(*x, causal=True))),
         ("Two inputs, levels, graphs, memory", "Co-attention", "C = tanh(Qᵀ W_b V)",
          "Lu et al. 2016", "layers.CoAttention(left_dim, right_dim, hidden)",
@@ -95,11 +95,11 @@ def _table() -> list[tuple[str, str, str, str, str, str, Callable[[], Seen], Cal
         ("Two inputs, levels, graphs, memory", "Memory (Neural Turing Machine)",
          "content β cos(k, M), gate, shift, sharpen", "Graves et al. 2014",
          "layers.MemoryAttention(dim, slots=12, width=8)",
-         "Where the read head looks as the sentence goes by.", _memory, _timed_memory),
+         "Where the read head attends, word by word.", _memory, _timed_memory),
     ]  # fmt: skip
 
 
-# ------------------------------------------------------------------ what is seen
+# ------------------------------------------------------------------ maps
 
 
 def _sentences() -> tuple[Tensor, Tensor]:
@@ -107,97 +107,97 @@ def _sentences() -> tuple[Tensor, Tensor]:
     return target.unsqueeze(0), source.unsqueeze(0)
 
 
-def _aligned(map: Any) -> Seen:
-    return Seen(map.dense().flatten(0, -3)[0], TARGET, SOURCE)
+def _aligned(map: Any) -> Labelled:
+    return Labelled(map.dense().flatten(0, -3)[0], TARGET, SOURCE)
 
 
-def _local() -> Seen:
+def _local() -> Labelled:
     _, source = _sentences()
     layer = layers.LocalAttention(D, 2, score="scaled_dot")
-    return Seen(layer(source / 3, source, return_map=True).map.dense()[0], SOURCE, SOURCE)
+    return Labelled(layer(source / 3, source, return_map=True).map.dense()[0], SOURCE, SOURCE)
 
 
-class _RightPlace(torch.nn.Module):
+class _RightPosition(torch.nn.Module):
     def forward(self, query: Tensor, length: Tensor) -> Tensor:
         source, _ = words()
         best = (query @ source.T).argmax(-1, keepdim=True)
         return best.to(query.dtype)
 
 
-def _predictive() -> Seen:
+def _predictive() -> Labelled:
     target, source = _sentences()
-    layer = layers.LocalAttention(D, 3, score="scaled_dot", center=_RightPlace())
+    layer = layers.LocalAttention(D, 3, score="scaled_dot", center=_RightPosition())
     return _aligned(layer(target / 3, source, return_map=True).map)
 
 
-def _hard() -> Seen:
+def _hard() -> Labelled:
     target, source = _sentences()
     layer = layers.HardAttention(D, score="scaled_dot").eval()
     return _aligned(layer(target, source, return_map=True).map)
 
 
-def _head(**more: Any) -> Seen:
+def _head(**more: Any) -> Labelled:
     target, source = _sentences()
     layer = layers.MultiHeadAttention(D, 4, **more)
     key = layer.key_projection.weight
-    layer.query_projection.weight[: len(key)] = key  # compares like with like, as training would
+    layer.query_projection.weight[: len(key)] = key  # similar words score high, as after training
     return _aligned(layer(2.5 * target, source, return_map=True).map)
 
 
-def _feature() -> Seen:
+def _feature() -> Labelled:
     target, source = _sentences()
     layer = layers.MultiDimensionalAttention(D)
     return _aligned(layer(2 * target, 2 * source, return_map=True).map)
 
 
-def _sinusoids() -> Seen:
+def _sinusoids() -> Labelled:
     positions = layers.PositionalEncoding(D)(torch.zeros(1, len(SOURCE), D))
     seen = attend(positions, positions, positions, score="dot", return_map=True).map
-    return Seen(seen.dense()[0], SOURCE, SOURCE)
+    return Labelled(seen.dense()[0], SOURCE, SOURCE)
 
 
 def _alike() -> Tensor:
     return torch.randn(1, 1, D).expand(1, len(SOURCE), D)
 
 
-def _rotary() -> Seen:
+def _rotary() -> Labelled:
     x = layers.Rotary(D).rotate(_alike())
     seen = attend(x, x, x, return_map=True).map
-    return Seen(seen.dense()[0], SOURCE, SOURCE)
+    return Labelled(seen.dense()[0], SOURCE, SOURCE)
 
 
-def _alibi() -> Seen:
+def _alibi() -> Labelled:
     x = _alike()
     bias = layers.ALiBi(4).bias(len(SOURCE), len(SOURCE))[0]
     seen = attend(x, x, x, bias=2 * bias, return_map=True).map
-    return Seen(seen.dense()[0], SOURCE, SOURCE)
+    return Labelled(seen.dense()[0], SOURCE, SOURCE)
 
 
-def _linear(*, causal: bool) -> Seen:
+def _linear(*, causal: bool) -> Labelled:
     _, source = _sentences()
     q, k = 2.5 * source, 2.5 * source
     seen = attend_linear(q, k, source, causal=causal, return_map=True)
     assert isinstance(seen, Attended)
-    return Seen(seen.map.dense()[0], SOURCE, SOURCE)
+    return Labelled(seen.map.dense()[0], SOURCE, SOURCE)
 
 
-def _co() -> Seen:
+def _co() -> Labelled:
     target, source = _sentences()
     layer = layers.CoAttention(D, D, D)
     layer.affinity.copy_(torch.eye(D) / D)
     affinity = layer(target, source).affinity
     assert affinity is not None
-    return Seen(affinity.dense()[0].clamp(min=0), TARGET, SOURCE)
+    return Labelled(affinity.dense()[0].clamp(min=0), TARGET, SOURCE)
 
 
-def _hierarchical() -> Seen:
+def _hierarchical() -> Labelled:
     source, _ = words()
     document = torch.zeros(1, 2, 8, D)
     document[0, 0, :8], document[0, 1, :5] = source[:8], source[8:]
     found = layers.HierarchicalAttention(D)(document, word_lengths=torch.tensor([[8, 5]]))
     first, second = " ".join(SOURCE[:2]) + " …", " ".join(SOURCE[8:10]) + " …"
     places = [f"word {number}" for number in range(1, 9)]
-    return Seen(found.word_map.dense()[0, :, 0], [first, second], places)
+    return Labelled(found.word_map.dense()[0, :, 0], [first, second], places)
 
 
 def _chain(length: int) -> Tensor:
@@ -207,16 +207,16 @@ def _chain(length: int) -> Tensor:
     return layers.with_self_loops(edges, length)
 
 
-def _graph() -> Seen:
+def _graph() -> Labelled:
     source, _ = words()
     edges = _chain(len(SOURCE))
     found = layers.GraphAttention(D, 8)(source, edges, return_map=True)
     weights = torch.zeros(len(SOURCE), len(SOURCE))
     weights[edges[1], edges[0]] = found.map[:, 0]
-    return Seen(weights, SOURCE, SOURCE)
+    return Labelled(weights, SOURCE, SOURCE)
 
 
-def _memory() -> Seen:
+def _memory() -> Labelled:
     source, _ = words()
     layer = layers.MemoryAttention(D, slots=12, width=8)
     state = layer.start(batch=1)
@@ -224,10 +224,10 @@ def _memory() -> Seen:
     for word in source:
         _, state = layer.step(3 * word.unsqueeze(0), state)
         rows.append(state.read_weights[0, 0])
-    return Seen(torch.stack(rows), SOURCE, [f"slot {number}" for number in range(1, 13)])
+    return Labelled(torch.stack(rows), SOURCE, [f"slot {number}" for number in range(1, 13)])
 
 
-# ------------------------------------------------------------------ what is timed
+# ------------------------------------------------------------------ functions to time
 
 
 def _timed(layer: torch.nn.Module) -> Callable[[], Any]:
