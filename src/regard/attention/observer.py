@@ -170,7 +170,7 @@ def calling(module: nn.Module | None) -> Iterator[None]:
 
 @contextmanager
 def unobserved(instead: tuple[Observer, ...] = ()) -> Iterator[None]:
-    """Notify nobody, or others, of the calls inside the block: they are parts of an observed one."""
+    """Notify no one, or others, of the calls inside the block: parts of an observed call."""
     before = _observers.get()
     _observers.set(instead)
     try:
