@@ -36,7 +36,7 @@ def figures(settings: list[str]) -> dict[str, float]:
     """What a model with these settings reaches, on validation and on test."""
     config = read_config(load_recipe("recommend"), settings)
     with tempfile.TemporaryDirectory() as folder:
-        return train(Recommend.from_config(config), config, Path(folder) / "run").figures
+        return train(Recommend.from_config(config), config, Path(folder) / "run").metrics
 
 
 class Followers(nn.Module):

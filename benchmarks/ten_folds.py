@@ -21,7 +21,7 @@ def accuracy(fold: int) -> float:
     config = read_config(load_recipe("movie_reviews"), [f"data.fold={fold}"])
     with tempfile.TemporaryDirectory() as folder:
         outcome = train(Classify.from_config(config), config, Path(folder) / "run")
-    return outcome.figures["test_accuracy"]
+    return outcome.metrics["test_accuracy"]
 
 
 def main(folds: list[int]) -> None:

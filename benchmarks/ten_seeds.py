@@ -32,7 +32,7 @@ def main(name: str, *overrides: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             outcome = train(TASKS[config.task].from_config(config), config, Path(folder) / "run")
         figures = {
-            **outcome.figures,
+            **outcome.metrics,
             "steps": float(outcome.step),
             "seconds": time.perf_counter() - wall,
             "cpu_seconds": time.process_time() - cpu,

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.training.conftest import configure, largest, nursery  # noqa: F401  fixtures
+
 SECONDS = float(os.environ.get("REGARD_ATTACK_SECONDS", "0"))  # a test; 0: a few attempts
 SEED = os.environ.get("REGARD_ATTACK_SEED")
 

@@ -107,7 +107,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(here, capsys):
     assert (here / "run" / "checkpoints" / f"step-{step}").is_dir()
     arguments = ["--resume", "--out", "run", "--set", f"training.steps={step + 1}"]
     assert train(*arguments) == 0
-    assert f"going on after step {step:,}" in capsys.readouterr().err
+    assert f"resuming after step {step:,}" in capsys.readouterr().err
 
 
 def test_a_finished_run_says_so_and_can_be_extended(here, capsys):
@@ -129,7 +129,7 @@ def test_a_file_that_was_edited_since_is_noted(here, capsys):
     capsys.readouterr()
     assert train("small.toml", "--resume") == 0
     note = capsys.readouterr().err
-    assert "goes on with its own training.steps = 4" in note
+    assert "keeps its own training.steps = 4" in note
     assert "--set training.steps=6" in note
 
 
@@ -137,7 +137,7 @@ def test_an_existing_run_is_refused(here, capsys):
     train("small.toml")
     capsys.readouterr()
     assert train("small.toml") == 1
-    assert "runs/small holds a run already: resume it with --resume" in sentence(capsys)
+    assert "runs/small holds a run: resume it with --resume" in sentence(capsys)
 
 
 @pytest.mark.parametrize(
@@ -146,15 +146,15 @@ def test_an_existing_run_is_refused(here, capsys):
         ([], 2, "give a recipe, such as dates, or a configuration file"),
         (["date"], 2, "unknown recipe 'date'; did you mean 'dates'"),
         (["none.toml"], 1, "there is no configuration file none.toml"),
-        (["."], 1, "is a folder"),
+        (["."], 1, "is a directory"),
         (["small.toml", "--set", "training.stps=3"], 2, "did you mean 'steps'"),
         (["small.toml", "--set", "training.lr=fast"], 2, "training.lr should be a valid number"),
         (["small.toml", "--set", "training.lr"], 2, "expected table.key=value"),
         (["small.toml", "--set", "data.nmae=x"], 2, "did you mean 'name'"),
         (["small.toml", "--set", "task=translat"], 2, "did you mean 'translate'"),
-        (["--resume", "--out", "none"], 1, "none is no run of regard train"),
+        (["--resume", "--out", "none"], 1, "none is not a run directory"),
         (["small.toml", "--out", "/proc/run"], 1, "/proc/run"),
-        (["small.toml", "--out", "small.toml"], 1, "small.toml is a file, a run is a folder"),
+        (["small.toml", "--out", "small.toml"], 1, "small.toml is a file, not a directory"),
     ],
 )
 def test_bad_usage_is_one_sentence(here, capsys, arguments, status, complaint):
@@ -175,9 +175,11 @@ def test_a_damaged_checkpoint_is_one_sentence_and_nothing_is_lost(here, capsys):
     assert train("small.toml", "--resume", "--set", "training.steps=6") == 1
     line = sentence(capsys)
     assert "model.safetensors is damaged" in line
-    assert "step-4 to go on from step-2" in line
+    assert "step-4 to resume from step-2" in line
     now = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
-    assert {p for p in before if before[p] != now.get(p)} <= {here / "runs/small/config.toml"}
+    assert {p for p in before if before[p] != now.get(p)} <= {
+        here / "runs/small" / name for name in ("config.toml", "manifest.json")
+    }
 
 
 def test_a_checkpoint_of_another_version_is_one_sentence(here, capsys):
@@ -193,7 +195,7 @@ def test_what_a_run_was_begun_with_cannot_change(here, capsys):
     train("small.toml")
     capsys.readouterr()
     assert train("small.toml", "--resume", "--set", "model.hidden=11") == 1
-    assert "begun with model = " in sentence(capsys)
+    assert "started with model.hidden = 7" in sentence(capsys)
 
 
 def test_a_loss_without_a_number_is_one_sentence(here, capsys):

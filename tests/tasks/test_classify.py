@@ -22,7 +22,7 @@ def run(tmp_path_factory):
     )
     folder = tmp_path_factory.mktemp("classify") / "run"
     outcome = train(Classify.from_config(config), config, folder)
-    assert outcome.figures["test_accuracy"] > 0.95  # half of the words say the opposite
+    assert outcome.metrics["test_accuracy"] > 0.95  # half of the words say the opposite
     return folder
 
 

@@ -12,7 +12,7 @@ from regard.training import read_config, read_settings, train
 
 def trained(run: Path, *overrides: str) -> dict[str, float]:
     config = read_config(load_recipe("graph"), ["data.name=generated", *overrides])
-    return train(GraphTask.from_config(config), config, run).figures
+    return train(GraphTask.from_config(config), config, run).metrics
 
 
 def test_it_learns_communities_and_the_run_opens_again(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_each_estimator_learns_where_to_look(tmp_path: Path, estimator: str) -> 
         [f"model.estimator={estimator}", "data.held_out=300", "training.steps=300"],
     )
     outcome = train(HardTask.from_config(config), config, tmp_path / "run")
-    assert outcome.figures["right_choice"] >= 0.99
+    assert outcome.metrics["right_choice"] >= 0.99
     finder = load(tmp_path / "run")
     found = finder.find([[3, 1, 4, 1, 5], [9, 2, 6]], [[2, 1, 0, 3, 4], [0, 4, 3]])
     assert [(one.digit, one.position) for one in found] == [(4, 2), (9, 0)]

@@ -19,7 +19,7 @@ def test_it_learns_shapes_and_the_run_opens_again(tmp_path: Path, options: list[
     small = ["data.count=1000", "model.dim=32", "model.layers=2", "training.epochs=12"]
     config = read_config(load_recipe("image"), [*small, "model.dropout=0.0", *options])
     task = ImageTask.from_config(config)
-    figures = train(task, config, tmp_path / "run").figures
+    figures = train(task, config, tmp_path / "run").metrics
     assert figures["accuracy"] > 0.6  # a fifth by chance
     seer = load(tmp_path / "run")
     found = seer.classify(task.test.pixels, return_map=True)

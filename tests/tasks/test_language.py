@@ -21,7 +21,7 @@ def run(tmp_path_factory):
     settings = [f"data.path={path}", "data.context=32", "data.batch=8", "training.epochs=3"]
     config = read_config(load_recipe("language"), [*settings, "training.threads=1"])
     outcome = train(Language.from_config(config), config, folder / "run")
-    assert outcome.figures["nats_per_character"] < 0.2
+    assert outcome.metrics["nats_per_character"] < 0.2
     return folder / "run"
 
 

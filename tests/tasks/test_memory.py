@@ -19,7 +19,7 @@ def test_it_learns_to_copy_and_the_run_opens_again(tmp_path: Path, kind: str) ->
         [*small, *sizes, f"model.kind={kind}", "training.epochs=4", "training.lr=1e-2"],
     )
     task = MemoryTask.from_config(config)
-    figures = train(task, config, tmp_path / "run").figures
+    figures = train(task, config, tmp_path / "run").metrics
     assert figures["bit_error"] < 0.15  # a half by chance
     machine = load(tmp_path / "run")
     assert machine.bit_error(1) == pytest.approx(figures["bit_error"], abs=0.15)

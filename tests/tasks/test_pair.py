@@ -39,7 +39,7 @@ def run(file, tmp_path_factory):
     task = Pair.from_config(config)
     assert task.bag_of_words() < 0.7
     folder = tmp_path_factory.mktemp("pair") / "run"
-    assert train(task, config, folder).figures["test_accuracy"] > 0.95
+    assert train(task, config, folder).metrics["test_accuracy"] > 0.95
     return folder
 
 

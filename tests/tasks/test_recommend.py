@@ -29,8 +29,8 @@ def run(tmp_path_factory):
     task = Recommend.from_config(config)
     outcome = train(task, config, folder / "run")
     popular = task.popularity()
-    assert outcome.figures["test_hit"] > 1.7 * popular["test_hit"]
-    assert outcome.figures["test_ndcg"] > 1.7 * popular["test_ndcg"]
+    assert outcome.metrics["test_hit"] > 1.7 * popular["test_hit"]
+    assert outcome.metrics["test_ndcg"] > 1.7 * popular["test_ndcg"]
     return folder / "run"
 
 
@@ -116,7 +116,7 @@ def test_learned_projections_let_similarity_lower_a_weight_and_identity_cannot(t
         settings = ["training.threads=1", f"model.projections={projections}"]
         config = read_config(load_recipe("opposites"), settings)
         task = Recommend.from_config(config)
-        hits[projections] = train(task, config, tmp_path / projections).figures["test_hit"]
+        hits[projections] = train(task, config, tmp_path / projections).metrics["test_hit"]
         advisor = load(tmp_path / projections)
         user, t = task.test[0]
         past = torch.from_numpy(task.ratings.histories[user][:t][::-1].copy())
@@ -133,6 +133,9 @@ def test_damaged_tables_of_a_run_are_one_sentence(run, tmp_path, content):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     (copy / "ratings.npz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"ratings\.npz is damaged or was edited: its checksum"):
+        load(copy)
+    (copy / "manifest.json").unlink()
     with pytest.raises(ValueError, match=r"ratings\.npz is damaged: it is no npz file"):
         load(copy)
 

@@ -64,6 +64,9 @@ class Largest:
     def write(self, run):
         (run / "tokenizer.json").write_text("{}")
 
+    def fingerprint(self):
+        return {"train": f"{self.batches} batches"}
+
     def describe(self):
         return f"{self.batches} batches of numbers"
 

@@ -39,6 +39,8 @@ def child(request, answer):
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
     values = {"task": "largest", "seed": request.get("seed", 1), "training": request["training"]}
     task = LARGEST(poison=request.get("poison"))
+    if request.get("die_in_evaluation"):
+        task.evaluate = lambda model: os.kill(os.getpid(), signal.SIGKILL)
     try:
         config = read_config(values)
         outcome = train(task, config, Path(run), resume=Path(run, "config.toml").exists())

@@ -24,7 +24,8 @@ def saved(run, largest, step=3):
     optimizer = AdamW(model, Training(steps=1))
     state = State(step=step, loss=0.1 + 0.2, evaluations=[Evaluation(2, 1 / 3, {"a": 1 / 3})])
     run.mkdir(exist_ok=True)
-    return save_checkpoint(run, state, model, optimizer), state, model, optimizer
+    save_checkpoint(run, state, model, optimizer)
+    return run / "checkpoints" / f"step-{step}", state, model, optimizer
 
 
 def test_a_checkpoint_is_three_files_and_no_pickle(tmp_path, largest):
@@ -45,8 +46,8 @@ def test_a_state_comes_back_to_the_bit(tmp_path, largest):
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path, largest):
     path, _, model, optimizer = saved(tmp_path, largest)
     record = json.loads((path / "state.json").read_text())
-    (path / "state.json").write_text(json.dumps(record | {"format": 2}))
-    with pytest.raises(ValueError, match=r"another version of regard \(format 2, this one"):
+    (path / "state.json").write_text(json.dumps(record | {"format": 7}))
+    with pytest.raises(ValueError, match=r"another version of regard \(format 7, this one"):
         load_checkpoint(path, model, optimizer)
 
 
@@ -56,7 +57,7 @@ def test_a_truncated_file_is_named_and_the_way_back_too(tmp_path, largest, name)
     path, _, model, optimizer = saved(tmp_path, largest)
     (path / name).write_bytes((path / name).read_bytes()[:-7])
     with pytest.raises(
-        ValueError, match=f"{name} is damaged.*remove .*step-3 to go on from step-2"
+        ValueError, match=f"{name} is damaged.*remove .*step-3 to resume from step-2"
     ):
         load_checkpoint(path, model, optimizer)
 

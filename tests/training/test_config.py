@@ -110,7 +110,7 @@ def test_a_bad_override_is_one_sentence(file, override, complaint):
 
 
 def test_cosine_needs_an_end():
-    with pytest.raises(ValueError, match="cosine schedule needs to know its end"):
+    with pytest.raises(ValueError, match="cosine schedule needs steps or epochs"):
         read_config({"task": "t", "training": {"minutes": 3, "schedule": "cosine"}})
 
 
@@ -127,7 +127,7 @@ def test_a_missing_task_is_named():
 def test_a_bad_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no configuration file .*none.toml"):
         read_config(tmp_path / "none.toml")
-    with pytest.raises(IsADirectoryError, match="is a folder"):
+    with pytest.raises(IsADirectoryError, match="is a directory"):
         read_config(tmp_path)
     (tmp_path / "bad.toml").write_text("task = ")
     with pytest.raises(ValueError, match=r"bad.toml is not TOML"):

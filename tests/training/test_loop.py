@@ -24,7 +24,7 @@ def test_a_run_directory_holds_what_it_should(tmp_path, largest, configure):
 def test_it_learns(tmp_path, largest, configure):
     config = configure(epochs=20, lr=0.03, log_every=10)
     outcome = train(largest(batches=31), config, tmp_path / "run")
-    assert outcome.figures["accuracy"] > 0.75
+    assert outcome.metrics["accuracy"] > 0.75
     lines = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if "loss" in x]
     assert lines[-1]["loss"] < 0.7 * lines[0]["loss"]
 
@@ -82,7 +82,7 @@ def test_the_best_evaluation_makes_the_model_and_patience_ends_the_run(
     config = configure(steps=99, evaluate_every=2, patience=3, keep=1)
     outcome = train(task, config, tmp_path / "run")
     assert (outcome.reason, outcome.step) == ("patience", 10)
-    assert outcome.figures == {"accuracy": 0.5}
+    assert outcome.metrics == {"accuracy": 0.5}
     assert list(checkpoints(tmp_path / "run")) == [4, 10]
     best = tmp_path / "run" / "checkpoints" / "step-4" / "model.safetensors"
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == best.read_bytes()
@@ -92,7 +92,7 @@ def test_smaller_may_be_better(tmp_path, largest, configure):
     task = Scripted(largest(), [3.0, float("nan"), 1.0, 2.0])
     task.larger_is_better = False
     outcome = train(task, configure(steps=8, evaluate_every=2), tmp_path / "run")
-    assert outcome.figures == {"accuracy": 1.0}
+    assert outcome.metrics == {"accuracy": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_checkpoints_are_averaged(tmp_path, largest, configure, which, scores, s
     for name, tensor in found.items():
         mean = sum(part[name].double() for part in parts) / len(parts)
         torch.testing.assert_close(tensor, mean.float(), rtol=0, atol=1e-7)
-    assert outcome.figures["accuracy"] == (0.5 if steps == [6] else scores[-1])
+    assert outcome.metrics["accuracy"] == (0.5 if steps == [6] else scores[-1])
 
 
 def test_a_metric_that_is_not_given_is_named(tmp_path, largest, configure):
     task = largest()
     task.metric = "bleu"
-    with pytest.raises(ValueError, match="must give 'bleu', it gave accuracy"):
+    with pytest.raises(ValueError, match="must return 'bleu', got accuracy"):
         train(task, configure(steps=2), tmp_path / "run")
 
 
@@ -206,16 +206,16 @@ def test_an_extended_run_is_the_longer_run(tmp_path, largest, configure):
 
 def test_an_existing_run_is_not_overwritten(tmp_path, largest, configure):
     train(largest(), configure(steps=2), tmp_path / "run")
-    with pytest.raises(FileExistsError, match="holds a run already: resume it with --resume"):
+    with pytest.raises(FileExistsError, match="holds a run: resume it with --resume"):
         train(largest(), configure(steps=2), tmp_path / "run")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
-    with pytest.raises(FileExistsError, match="is a folder with other files"):
+    with pytest.raises(FileExistsError, match="is not empty"):
         train(largest(), configure(steps=2), tmp_path / "mine")
 
 
 def test_there_must_be_a_run_to_resume(tmp_path, largest, configure):
-    with pytest.raises(FileNotFoundError, match=r"none is no run of regard train"):
+    with pytest.raises(FileNotFoundError, match=r"none is not a run directory"):
         train(largest(), configure(steps=2), tmp_path / "none", resume=True)
     assert not (tmp_path / "none").exists()
 
@@ -224,9 +224,9 @@ def test_a_resumed_run_keeps_its_data_model_and_seed(tmp_path, largest, configur
     run = tmp_path / "run"
     train(largest(), configure(steps=2), run)
     other = configure(steps=3).model_copy(update={"seed": 7})
-    with pytest.raises(ValueError, match="begun with seed = 1; a resumed run cannot change it"):
+    with pytest.raises(ValueError, match="started with seed = 1; a resumed run cannot change it"):
         train(largest(), other, run, resume=True)
-    with pytest.raises(ValueError, match=r"begun with data = \{\}"):
+    with pytest.raises(ValueError, match=r"started with data.batches = its default"):
         train(largest(), configure(steps=3, data={"batches": 7}), run, resume=True)
 
 

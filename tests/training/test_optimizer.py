@@ -79,7 +79,7 @@ def test_its_state_goes_into_another_one_to_the_bit():
     step(first, optimizer, 1)
     second = copy.deepcopy(first)
     other = AdamW(second, options())
-    other.put({name: tensor.clone() for name, tensor in optimizer.tensors().items()})
+    other.load_tensors({name: tensor.clone() for name, tensor in optimizer.tensors().items()})
     step(first, optimizer, 2)
     step(second, other, 2)
     assert all(a.equal(b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
@@ -88,4 +88,4 @@ def test_its_state_goes_into_another_one_to_the_bit():
 def test_the_state_of_another_model_is_refused():
     state = AdamW(small(), options()).tensors()
     with pytest.raises(ValueError, match="of another model"):
-        AdamW(nn.Linear(5, 7), options()).put(state)
+        AdamW(nn.Linear(5, 7), options()).load_tensors(state)

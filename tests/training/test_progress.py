@@ -4,8 +4,7 @@ import re
 from rich.console import Console
 
 from regard.training import train
-from regard.training.bar import Bar
-from regard.training.progress import Lines
+from regard.training.progress import Bar, Lines
 
 
 def test_lines_tell_every_evaluation_and_where_a_run_goes_on(tmp_path, largest, configure):
@@ -18,7 +17,7 @@ def test_lines_tell_every_evaluation_and_where_a_run_goes_on(tmp_path, largest, 
     assert lines[1].startswith("step 11 of 10 · epoch 2 · valid accuracy")  # epochs differ
     stream.truncate(0)
     train(largest(), configure(epochs=3), tmp_path / "run", resume=True, progress=Lines(stream))
-    assert "going on after step 11 of 15 · epoch 2" in stream.getvalue()
+    assert "resuming after step 11 of 15 · epoch 2" in stream.getvalue()
 
 
 def test_the_bar_shows_speed_loss_metric_and_time_left(tmp_path, largest, configure):

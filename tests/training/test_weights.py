@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from regard.models import build
-from regard.training.average import average_checkpoints
+from regard.training.finish import average_checkpoints
 from regard.training.weights import put_weights, read_tensors, weights, write_model
 
 
@@ -55,21 +55,21 @@ def test_a_truncated_file_is_one_sentence(tmp_path, size):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no .*model.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"model.safetensors does not exist"):
         read_tensors(tmp_path / "model.safetensors")
 
 
 def test_an_average_is_the_mean_of_floats_and_the_last_of_integers(tmp_path):
     rows = []
     for number in range(3):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+        folder = tmp_path / "checkpoints" / f"step-{number}"
+        folder.mkdir(parents=True)
         rows.append({"w": torch.randn(2, 3), "seen": torch.tensor(number)})
         write_model(folder / "model.safetensors", rows[-1])
-    found = average_checkpoints([tmp_path / str(number) for number in range(3)])
+    found = average_checkpoints(tmp_path, [0, 1, 2])
     mean = torch.stack([row["w"] for row in rows]).double().mean(0).float()
     torch.testing.assert_close(found["w"], mean, rtol=0, atol=1e-7)
     assert found["seen"].item() == 2
     assert found["w"].dtype == torch.float32
-    alone = average_checkpoints([tmp_path / "1"])
+    alone = average_checkpoints(tmp_path, [1])
     assert alone["w"].equal(rows[1]["w"])

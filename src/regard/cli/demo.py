@@ -60,7 +60,7 @@ def _train(run: Path, *, fresh: bool) -> None:
     config = read_run_config(run) if there else read_config(load_recipe("dates"))
     if config.data.get("name") != "dates":
         raise ValueError(f"{run} holds another run: choose another place with --out")
-    task = TASKS[config.task].from_config(config)
+    task = TASKS[config.task].from_config(config, run if there else None)
     if there and (run / "model.safetensors").is_file():
         print(f"{run} is there already: this is its model. regard demo --fresh trains anew.")
     else:

@@ -75,7 +75,9 @@ def _pairs(translator: "Translator", data: list[Path] | None, split: str) -> "Pa
         return read_pairs(data[0])
     config = translator.config
     assert config is not None  # it was opened from a run
-    return Splits(read_settings(Data, config.data, "data"), config.seed).read(split)
+    # in memory: reading a run never writes outside of it
+    data_settings = read_settings(Data, {**config.data, "store": None}, "data")
+    return Splits(data_settings, config.seed).read(split)
 
 
 def _metrics(run: Path) -> dict[str, float]:
@@ -84,7 +86,7 @@ def _metrics(run: Path) -> dict[str, float]:
     from regard.training import read_run_config
 
     config = read_run_config(run)
-    task: Any = TASKS[config.task].from_config(config)
+    task: Any = TASKS[config.task].from_config(config, run)
     return task.evaluate(load_weights(task.build(), run))
 
 

@@ -35,6 +35,10 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and how long it would take.")
     ] = False,
+    accept_changed_data: Annotated[
+        bool,
+        typer.Option("--accept-changed-data", help="Resume although the data has changed."),
+    ] = False,
     listing: Annotated[
         bool, typer.Option("--list", help="List the recipes, with a sentence each.")
     ] = False,
@@ -46,7 +50,7 @@ def train(
     from regard.recipes import describe_recipes
     from regard.training import read_run_config
     from regard.training import train as run_training
-    from regard.training.folder import check_free
+    from regard.training.run_directory import check_free
 
     if listing:
         for name, sentence in describe_recipes().items():
@@ -59,14 +63,21 @@ def train(
     if resume:
         file = source if isinstance(source, Path) else None
         source = read_run_config(run).model_dump(exclude_none=True)
-        _note_changes(file, source["training"], run)
+        _note_changes(file, source, run)
     resolved = _read(source, settings or [])
     if dry_run:
-        _dry_run(_task(resolved), resolved)
+        _dry_run(_task(resolved, run if resume else None), resolved)
         return
     if not resume:
         check_free(run)
-    outcome = run_training(_task(resolved), resolved, run, resume=resume, progress=progress())
+    outcome = run_training(
+        _task(resolved, run if resume else None),
+        resolved,
+        run,
+        resume=resume,
+        accept_changed_data=accept_changed_data,
+        progress=progress(),
+    )
     _report(run, outcome)
 
 
@@ -88,22 +99,26 @@ def _read(source: Any, settings: list[str]) -> "Config":
         raise typer.BadParameter(str(error)) from error
 
 
-def _note_changes(config: Path | None, training: dict[str, Any], run: Path) -> None:
-    """A configuration that was edited since: its run does not look at it again."""
-    from regard.training.config import load_toml
+def _note_changes(config: Path | None, own: dict[str, Any], run: Path) -> None:
+    """Print what differs in a configuration file that is given to resume: the run keeps its own."""
+    from regard.training import read_config
+    from regard.training.config import changed_keys, load_toml
 
     if config is None:
         return
-    for key, value in load_toml(config).get("training", {}).items():
-        if training.get(key) != (tuple(value) if isinstance(value, list) else value):
-            print(
-                f"note: {run} goes on with its own training.{key} = {training.get(key)}; to take "
-                f"that of {config}, add --set training.{key}={value}",
-                file=sys.stderr,
-            )
+    given = load_toml(config)
+    values = read_config(given).model_dump(exclude_none=True)
+    for key, was, now in changed_keys(own, values):
+        table, _, name = key.partition(".")
+        if table == "versions" or (name not in given.get(table, {}) if name else key not in given):
+            continue  # a default
+        advice = f"; to change it, add --set {key}={now}" if table == "training" else ""
+        print(
+            f"note: {run} keeps its own {key} = {was}; {config} has {now}{advice}", file=sys.stderr
+        )
 
 
-def _task(config: "Config") -> "Task":
+def _task(config: "Config", run: Path | None = None) -> "Task":
     from regard.core.names import did_you_mean
     from regard.tasks import TASKS
     from regard.training.settings import SettingsError
@@ -113,7 +128,7 @@ def _task(config: "Config") -> "Task":
             f"unknown task = {config.task!r}{did_you_mean(config.task, TASKS)}"
         )
     try:
-        return TASKS[config.task].from_config(config)
+        return TASKS[config.task].from_config(config, run)
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -126,7 +141,7 @@ def progress() -> "Progress":
         return Lines(sys.stderr)
     from rich.console import Console
 
-    from regard.training.bar import Bar
+    from regard.training.progress import Bar
 
     return Bar(Console(stderr=True, highlight=False))
 
@@ -134,7 +149,7 @@ def progress() -> "Progress":
 def _report(run: Path, outcome: "Outcome") -> None:
     from regard.training.progress import duration
 
-    figures = ", ".join(f"{name} {value:.4f}" for name, value in outcome.figures.items())
+    figures = ", ".join(f"{name} {value:.4f}" for name, value in outcome.metrics.items())
     if outcome.reason == "interrupted":
         print(
             f"stopped after step {outcome.step:,}, which is saved; to go on: "

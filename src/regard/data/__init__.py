@@ -4,6 +4,7 @@ from regard.data.batch import Batch, Batches, Order, collate
 from regard.data.datasets import DATASETS, data_folder, read_dataset
 from regard.data.encoded import Encoded, encode_pairs
 from regard.data.fetch import fetch
+from regard.data.fingerprint import fingerprint
 from regard.data.frames import read_frames, write_frames
 from regard.data.generated import GENERATED, SPLITS, generate
 from regard.data.pairs import Pairs
@@ -18,6 +19,7 @@ from regard.data.text import (
 )
 from regard.data.tokenizer import (
     Tokenizer,
+    load_or_train_tokenizer,
     load_tokenizer,
     train_tokenizer,
     train_tokenizers,
@@ -39,8 +41,10 @@ __all__ = [
     "data_folder",
     "encode_pairs",
     "fetch",
+    "fingerprint",
     "from_dataset",
     "generate",
+    "load_or_train_tokenizer",
     "load_tokenizer",
     "read_aligned",
     "read_dataset",

@@ -1,6 +1,7 @@
 """Documents with a class: CSV, TSV, JSON lines, a zip of folders, or generated."""
 
 import csv
+import dataclasses
 import io
 import json
 import random
@@ -48,6 +49,14 @@ class Documents:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def with_classes(self, classes: list[str]) -> "Documents":
+        """The same, with labels as positions in another list of classes."""
+        unknown = sorted({self.classes[label] for label in self.labels} - set(classes))
+        if unknown:
+            raise ValueError(f"unknown class {unknown[0]!r}; the run knows {', '.join(classes)}")
+        labels = [classes.index(self.classes[label]) for label in self.labels]
+        return dataclasses.replace(self, labels=labels, classes=classes)
 
     def choose(self, places: Iterable[int]) -> "Documents":
         """Some of them, in the order asked for; the classes stay."""

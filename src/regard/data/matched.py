@@ -1,5 +1,6 @@
 """Two inputs and a label: from TSV, translations true or shuffled, or scenes with questions."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,14 @@ class Matched:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def with_classes(self, classes: list[str]) -> "Matched":
+        """The same, with labels as positions in another list of classes."""
+        unknown = sorted({self.classes[label] for label in self.labels} - set(classes))
+        if unknown:
+            raise ValueError(f"unknown class {unknown[0]!r}; the run knows {', '.join(classes)}")
+        labels = [classes.index(self.classes[label]) for label in self.labels]
+        return dataclasses.replace(self, labels=labels, classes=classes)
 
 
 def read_matched(

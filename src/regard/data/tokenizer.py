@@ -98,6 +98,14 @@ def train_tokenizers(
     return one, two
 
 
+def load_or_train_tokenizer(path: Path | None, train: Callable[[], Tokenizer]) -> Tokenizer:
+    """The tokenizer stored in a run, or a new one if there is no path.
+
+    A resumed run keeps its tokenizers: ids learned by the model must not change with the data.
+    """
+    return train() if path is None else load_tokenizer(path)
+
+
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Open a tokenizer that `save` has stored.
 

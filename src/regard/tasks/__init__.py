@@ -35,7 +35,8 @@ TASKS: dict[str, Any] = {
 }
 """What may stand after `task =` in a configuration, and the class that does it.
 
-Each has `from_config(config) -> Task` and `open(run) -> object`, which `regard.load` gives.
+Each has `from_config(config, run=None) -> Task`, with the tokenizers and classes of the run if
+one is given, and `open(run) -> object`, which `regard.load` gives.
 """
 
 __all__ = [

@@ -17,7 +17,7 @@ from regard.data.profiles import Profiles
 from regard.data.ratings import Ratings
 from regard.models.recommender import Factorisation, Recommender
 from regard.tasks.run import load_weights
-from regard.training.folder import read_run_config
+from regard.training.run_directory import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]

@@ -13,7 +13,7 @@ from regard.data.lines import readable
 from regard.data.sentences import collate_documents, document_pieces, encode_document
 from regard.models.classifier import DocumentClassifier
 from regard.tasks.run import load_weights
-from regard.training.folder import read_run_config
+from regard.training.run_directory import read_run_config
 from regard.training.settings import Settings, read_settings
 from regard.visual.document import ShadedDocument
 

@@ -10,7 +10,13 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import nn
 
-from regard.data import Batches, Order, train_tokenizer
+from regard.data import (
+    Batches,
+    Order,
+    fingerprint,
+    load_or_train_tokenizer,
+    train_tokenizer,
+)
 from regard.data.datasets import data_file
 from regard.data.documents import Documents, generate_documents, read_documents
 from regard.data.sentences import (
@@ -21,9 +27,16 @@ from regard.data.sentences import (
     sentences,
 )
 from regard.models.classifier import DocumentClassifier
-from regard.tasks.classifier import CLASSES, TOKENIZER, Classifier, Model, write_classes
+from regard.tasks.classifier import (
+    CLASSES,
+    TOKENIZER,
+    Classifier,
+    Model,
+    read_classes,
+    write_classes,
+)
 from regard.tasks.tables import NamedOrFile, NoLoss
-from regard.training import Loss
+from regard.training import Loss, stored_file
 from regard.training.config import Config
 from regard.training.settings import read_settings
 
@@ -70,28 +83,33 @@ class Classify:
     metric = "accuracy"
     larger_is_better = True
 
-    def __init__(self, data: Data, model: Model, seed: int = 1) -> None:
+    def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
         self.data, self.model, self.seed = data, model, seed
         documents = _read(data, seed)
+        if classes := stored_file(run, CLASSES):
+            documents = documents.with_classes(read_classes(classes))
         self.train, self.valid, self.test = (
             documents.choose(places) for places in _split(documents, data, seed)
         )
-        self.tokenizer = train_tokenizer(
-            data.tokenizer,
-            (part for text in self.train.texts for part in sentences(text)),
-            size=data.size,
-            min_count=data.min_count,
+        self.tokenizer = load_or_train_tokenizer(
+            stored_file(run, TOKENIZER),
+            lambda: train_tokenizer(
+                data.tokenizer,
+                (part for text in self.train.texts for part in sentences(text)),
+                size=data.size,
+                min_count=data.min_count,
+            ),
         )
         self.encoded = {name: self._encoded(name) for name in ("train", "valid", "test")}
         self.batches = _batches(self.encoded["train"], data.batch, seed, shuffle=True)
         self._order: tuple[int, Order] | None = None
 
     @classmethod
-    def from_config(cls, config: Config) -> "Classify":
-        """The task that a configuration describes."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "Classify":
+        """The task of a configuration, with tokenizers and classes of the run if one is given."""
         read_settings(NoLoss, config.loss, "loss")
         data = read_settings(Data, config.data, "data")
-        return cls(data, read_settings(Model, config.model, "model"), config.seed)
+        return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
 
     @classmethod
     def open(cls, run: Path) -> Classifier:
@@ -130,6 +148,10 @@ class Classify:
         """Store the tokenizer and the names of the classes."""
         self.tokenizer.save(run / TOKENIZER)
         write_classes(self.train.classes, run / CLASSES)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Fingerprints of the data."""
+        return {"train": fingerprint(self.train), "valid": fingerprint(self.valid)}
 
     def describe(self) -> str:
         """Statistics of the data, for people."""

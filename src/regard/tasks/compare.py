@@ -11,8 +11,8 @@ from regard.tasks.translate import Translate
 from regard.tasks.translator import Translator
 from regard.tasks.variants import Variant, check_options, model_table
 from regard.training import Config, Progress, Silent, read_config, read_run_config, train
-from regard.training.ending import last_step
 from regard.training.metrics import read_metrics
+from regard.training.stopping import last_step
 
 EQUAL = ("dot", "scaled_dot", "cosine")  # scores of queries and keys of one width
 TRANSFORMER_LR = 1e-3  # instead of a recurrent model's learning rate, at which it would not learn
@@ -135,7 +135,7 @@ def _trained(task: Translate, config: Config, run: Path, progress: Progress) -> 
             raise RuntimeError(
                 f"stopped in {run.name}, which is saved; the same command goes on from there"
             )
-        quality, seconds = outcome.figures[task.metric], outcome.seconds
+        quality, seconds = outcome.metrics[task.metric], outcome.seconds
     written = run / "metrics.jsonl"
     lines = read_metrics(written) if written.is_file() else []
     metric = f"valid/{task.metric}"

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from regard.data import fingerprint
 from regard.data.datasets import data_file, data_folder
 from regard.data.graph import (
     Graph,
@@ -18,11 +19,11 @@ from regard.data.graph import (
     rows_that_sum_to_one,
 )
 from regard.models.graph import GraphAttentionNetwork
-from regard.tasks.node_classifier import NodeClassifier, read_graph_of, write_graph
+from regard.tasks.node_classifier import GRAPH, NodeClassifier, read_graph_of, write_graph
 from regard.tasks.run import load_weights
-from regard.training import Loss
+from regard.training import Loss, stored_file
 from regard.training.config import Config
-from regard.training.folder import read_run_config
+from regard.training.run_directory import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -92,8 +93,8 @@ class GraphTask:
         self.graph, self.model, self.loss_settings, self.name = graph, model, loss, name
 
     @classmethod
-    def from_config(cls, config: Config) -> "GraphTask":
-        """The task that a configuration describes."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "GraphTask":
+        """The task of a configuration, with the graph stored in the run if one is given."""
         data = read_settings(Data, config.data, "data")
         if data.path is None and data.nodes is None:
             # kept with the run, which goes on with its graph wherever REGARD_DATA points then
@@ -102,7 +103,9 @@ class GraphTask:
         model = read_settings(Model, config.model, "model")
         loss = read_settings(LossSettings, config.loss, "loss")
         name = str(data.name or data.path or data.nodes)
-        return cls(read_graph(data, config.seed), model, loss, name)
+        stored = stored_file(run, GRAPH)
+        graph = read_graph_of(stored.parent) if stored else read_graph(data, config.seed)
+        return cls(graph, model, loss, name)
 
     @classmethod
     def open(cls, run: Path) -> NodeClassifier:
@@ -145,6 +148,10 @@ class GraphTask:
     def write(self, run: Path) -> None:
         """Store the graph: a node is classified by its neighbours, so the model is no use alone."""
         write_graph(self.graph, run)
+
+    def fingerprint(self) -> dict[str, str]:
+        """The fingerprint of the graph, which is a part of the run."""
+        return {"graph": fingerprint(self.graph)}
 
     def describe(self) -> str:
         """Statistics of the graph, for people."""

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import nn
 
+from regard.data import fingerprint
 from regard.data.marked import DIGITS, MARKS, Marked, marked_digits
 from regard.layers.reinforce import reinforce_loss
 from regard.models.hard import HardReader
@@ -15,7 +16,7 @@ from regard.tasks.finder import Finder
 from regard.tasks.run import load_weights
 from regard.training import Loss
 from regard.training.config import Config
-from regard.training.folder import read_run_config
+from regard.training.run_directory import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -79,8 +80,8 @@ class HardTask:
         self.valid = marked_digits(data.held_out, "valid", **sizes)
 
     @classmethod
-    def from_config(cls, config: Config) -> "HardTask":
-        """The task that a configuration describes."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "HardTask":
+        """The task of a configuration; a run has nothing of its own."""
         return cls(
             read_settings(Data, config.data, "data"),
             read_settings(Model, config.model, "model"),
@@ -139,6 +140,10 @@ class HardTask:
 
     def write(self, run: Path) -> None:
         """Nothing: digits and marks are the same in every run."""
+
+    def fingerprint(self) -> dict[str, str]:
+        """Fingerprints of the data."""
+        return {"train": fingerprint(self.train), "valid": fingerprint(self.valid)}
 
     def describe(self) -> str:
         """Statistics of the rows, for people."""

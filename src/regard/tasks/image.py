@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from regard.data import fingerprint
 from regard.data.datasets import data_folder
 from regard.data.image import (
     Images,
@@ -23,7 +24,7 @@ from regard.tasks.run import load_weights
 from regard.tasks.seer import Seer, read_classes, write_classes
 from regard.training import Loss
 from regard.training.config import Config
-from regard.training.folder import read_run_config
+from regard.training.run_directory import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -114,8 +115,8 @@ class ImageTask:
         self.data, self.model, self.seed = data, model, seed
 
     @classmethod
-    def from_config(cls, config: Config) -> "ImageTask":
-        """The task that a configuration describes."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "ImageTask":
+        """The task of a configuration; a run keeps the names of its classes."""
         data = read_settings(Data, config.data, "data")
         model = read_settings(Model, config.model, "model")
         read_settings(Settings, config.loss, "loss")  # there is nothing to set
@@ -173,6 +174,10 @@ class ImageTask:
         """Store the size of the images and the names of the classes."""
         height, width = self.train.pixels.shape[1:]
         write_classes(run, (height, width), self.data.scale, self.train.classes)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Fingerprints of the data."""
+        return {"train": fingerprint(self.train), "valid": fingerprint(self.valid)}
 
     def describe(self) -> str:
         """Statistics of the images, for people."""

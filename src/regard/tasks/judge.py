@@ -14,7 +14,7 @@ from regard.data.scenes import Scene
 from regard.models.pair import PairClassifier
 from regard.tasks.classifier import CLASSES, read_classes
 from regard.tasks.run import load_weights
-from regard.training.folder import read_run_config
+from regard.training.run_directory import read_run_config
 from regard.training.settings import Settings, read_settings
 from regard.visual.pair import SeenPair
 

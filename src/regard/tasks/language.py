@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.data import generate, train_tokenizer
+from regard.data import fingerprint, generate, load_or_train_tokenizer, train_tokenizer
 from regard.data.datasets import data_file
 from regard.data.lines import text_lines
 from regard.models import LanguageModel
 from regard.tasks.tables import NamedOrFile, NoLoss
 from regard.tasks.writer import TOKENIZER, Model, Writer, build_language_model
-from regard.training import Loss
+from regard.training import Loss, stored_file
 from regard.training.config import Config
 from regard.training.settings import read_settings
 
@@ -49,12 +49,16 @@ class Language:
     metric = "nats_per_character"
     larger_is_better = False
 
-    def __init__(self, data: Data, model: Model, seed: int = 1) -> None:
+    def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
         self.data, self.model, self.seed = data, model, seed
         text = _read(data, seed)
         cut = round(len(text) * (1 - data.valid))
         train, self.valid_text = text[:cut], text[cut:]
-        self.tokenizer = train_tokenizer(data.tokenizer, [train], size=data.size)
+        self.tokenizer = load_or_train_tokenizer(
+            stored_file(run, TOKENIZER),
+            lambda: train_tokenizer(data.tokenizer, [train], size=data.size),
+        )
+        self.text = text
         self.train = np.array(self.tokenizer.encode(train), np.int32)
         self.valid = np.array(self.tokenizer.encode(self.valid_text), np.int32)
         shortest = min(len(self.train), len(self.valid))
@@ -65,11 +69,11 @@ class Language:
             )
 
     @classmethod
-    def from_config(cls, config: Config) -> "Language":
-        """The task that a configuration describes."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "Language":
+        """The task of a configuration, with the tokenizer of the run if one is given."""
         read_settings(NoLoss, config.loss, "loss")
         data = read_settings(Data, config.data, "data")
-        return cls(data, read_settings(Model, config.model, "model"), config.seed)
+        return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
 
     @classmethod
     def open(cls, run: Path) -> Writer:
@@ -128,6 +132,10 @@ class Language:
     def write(self, run: Path) -> None:
         """Store the tokenizer."""
         self.tokenizer.save(run / TOKENIZER)
+
+    def fingerprint(self) -> dict[str, str]:
+        """The fingerprint of the text."""
+        return {"text": fingerprint(self.text)}
 
     def describe(self) -> str:
         """Statistics of the data, for people."""

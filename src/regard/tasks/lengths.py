@@ -75,7 +75,8 @@ def lengths(
         own = config.model_copy(update={"data": data}).model_dump(exclude_none=True)
         rows = compare(own, chosen, folder, mapped=0, progress=_told(progress, length)).rows
         tasks = {
-            row.name: Translate.from_config(read_run_config(folder / row.name)) for row in rows
+            row.name: Translate.from_config(read_run_config(folder / row.name), folder / row.name)
+            for row in rows
         }
         batched = training_speeds(tasks, seed=config.seed)
         alone = training_speeds(tasks, alone=True, seed=config.seed)

@@ -9,13 +9,14 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import nn
 
+from regard.data import fingerprint
 from regard.data.bits import BIT_TASKS, Bits, draw_bits
 from regard.models.turing import LongShortTermMemory, NeuralTuringMachine
 from regard.tasks.machine import Machine, wrong
 from regard.tasks.run import load_weights
 from regard.training import Loss
 from regard.training.config import Config
-from regard.training.folder import read_run_config
+from regard.training.run_directory import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -75,8 +76,8 @@ class MemoryTask:
         self.longer = data.longer or 2 * data.longest
 
     @classmethod
-    def from_config(cls, config: Config) -> "MemoryTask":
-        """The task that a configuration describes."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "MemoryTask":
+        """The task of a configuration; a run has nothing of its own."""
         data = read_settings(Data, config.data, "data")
         model = read_settings(Model, config.model, "model")
         read_settings(Settings, config.loss, "loss")  # there is nothing to set
@@ -136,6 +137,10 @@ class MemoryTask:
 
     def write(self, run: Path) -> None:
         """Nothing: the configuration says it all."""
+
+    def fingerprint(self) -> dict[str, str]:
+        """The fingerprint of the first batch: all are generated."""
+        return {"train": fingerprint(self.batch(0, 0))}
 
     def describe(self) -> str:
         """What is asked, for people."""

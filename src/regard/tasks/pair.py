@@ -10,14 +10,20 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.data import Tokenizer, read_dataset, train_tokenizer
+from regard.data import (
+    Tokenizer,
+    fingerprint,
+    load_or_train_tokenizer,
+    read_dataset,
+    train_tokenizer,
+)
 from regard.data.matched import Matched, read_matched, shuffled
 from regard.data.scenes import generate_questions
 from regard.models.pair import PairClassifier
-from regard.tasks.classifier import CLASSES, write_classes
+from regard.tasks.classifier import CLASSES, read_classes, write_classes
 from regard.tasks.judge import LEFT, RIGHT, Judge, Model, PairBatch, build_pair_model, pair_batch
 from regard.tasks.tables import NamedOrFile, NoLoss
-from regard.training import Loss
+from regard.training import Loss, stored_file
 from regard.training.config import Config
 from regard.training.settings import read_settings
 
@@ -55,7 +61,7 @@ class Pair:
     metric = "accuracy"
     larger_is_better = True
 
-    def __init__(self, data: Data, model: Model, seed: int = 1) -> None:
+    def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
         self.data, self.model, self.seed = data, model, seed
         self.translations = None
         if data.name == "tatoeba":
@@ -67,22 +73,31 @@ class Pair:
             )
         else:
             self.train, self.valid, self.test = _splits(data, seed)
+        if classes := stored_file(run, CLASSES):
+            known = read_classes(classes)
+            self.train, self.valid, self.test = (
+                part.with_classes(known) for part in (self.train, self.valid, self.test)
+            )
         self.scenes = not isinstance(self.train.rights[0], str)
         kind = data.tokenizer or ("words" if self.scenes else "bpe")
         size = data.size or (2000 if kind == "bpe" else None)
-        self.left = train_tokenizer(kind, self.train.lefts, size=size)
+        self.left = load_or_train_tokenizer(
+            stored_file(run, LEFT), lambda: train_tokenizer(kind, self.train.lefts, size=size)
+        )
         self.right: Tokenizer | None = None
         if not self.scenes:
             texts = [str(text) for text in self.train.rights]
-            self.right = train_tokenizer(kind, texts, size=size)
+            self.right = load_or_train_tokenizer(
+                stored_file(run, RIGHT), lambda: train_tokenizer(kind, texts, size=size)
+            )
         self._epoch: tuple[int, Matched, np.ndarray] | None = None
 
     @classmethod
-    def from_config(cls, config: Config) -> "Pair":
-        """The task that a configuration describes."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "Pair":
+        """The task of a configuration, with tokenizers and classes of the run if one is given."""
         read_settings(NoLoss, config.loss, "loss")
         data = read_settings(Data, config.data, "data")
-        return cls(data, read_settings(Model, config.model, "model"), config.seed)
+        return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
 
     @classmethod
     def open(cls, run: Path) -> Judge:
@@ -128,6 +143,10 @@ class Pair:
         if self.right is not None:
             self.right.save(run / RIGHT)
         write_classes(self.train.classes, run / CLASSES)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Fingerprints of the data."""
+        return {"train": fingerprint(self.train), "valid": fingerprint(self.valid)}
 
     def describe(self) -> str:
         """Statistics of the data, for people."""

@@ -10,11 +10,19 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from regard.data import fingerprint
 from regard.data.ratings import Ratings, read_movielens, read_ratings
 from regard.data.viewers import generate_opposites, generate_viewers
-from regard.tasks.advisor import Advisor, Model, build_model, write_ratings
+from regard.tasks.advisor import (
+    TABLES,
+    Advisor,
+    Model,
+    build_model,
+    read_tables,
+    write_ratings,
+)
 from regard.tasks.tables import NoLoss
-from regard.training import Loss
+from regard.training import Loss, stored_file
 from regard.training.config import Config
 from regard.training.settings import Settings, read_settings
 
@@ -72,9 +80,10 @@ class Recommend:
     metric = "ndcg"
     larger_is_better = True
 
-    def __init__(self, data: Data, model: Model, seed: int = 1) -> None:
+    def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
         self.data, self.model, self.seed = data, model, seed
-        self.ratings = _read(data, seed)
+        stored = stored_file(run, TABLES)
+        self.ratings = read_tables(stored.parent) if stored else _read(data, seed)
         self.profiles = torch.from_numpy(self.ratings.user_profiles.rows)
         opposites = data.path is None and data.generated == "opposites"
         split = _by_user if opposites else _by_time
@@ -82,11 +91,11 @@ class Recommend:
         self._order: tuple[int, np.ndarray] | None = None
 
     @classmethod
-    def from_config(cls, config: Config) -> "Recommend":
-        """The task that a configuration describes."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "Recommend":
+        """The task of a configuration, with the ratings stored in the run if one is given."""
         read_settings(NoLoss, config.loss, "loss")
         data = read_settings(Data, config.data, "data")
-        return cls(data, read_settings(Model, config.model, "model"), config.seed)
+        return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
 
     @classmethod
     def open(cls, run: Path) -> Advisor:
@@ -132,6 +141,10 @@ class Recommend:
     def write(self, run: Path) -> None:
         """Store what users chose and the profiles."""
         write_ratings(self.ratings, run)
+
+    def fingerprint(self) -> dict[str, str]:
+        """The fingerprint of the ratings, which are a part of the run."""
+        return {"ratings": fingerprint(self.ratings.histories)}
 
     def describe(self) -> str:
         """Statistics of the data, for people."""

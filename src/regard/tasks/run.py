@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from regard.core.names import did_you_mean
-from regard.training.folder import read_run_config
+from regard.training.run_directory import read_run_config
 from regard.training.weights import put_weights, read_tensors
 
 WEIGHTS = "model.safetensors"

@@ -21,13 +21,15 @@ from regard.data import (
     Pairs,
     Tokenizer,
     encode_pairs,
+    fingerprint,
+    load_tokenizer,
     train_tokenizer,
     train_tokenizers,
 )
 from regard.decoding import greedy
-from regard.tasks.corpus import Data, Splits
+from regard.tasks.corpus import Data, Picked, Splits
 from regard.tasks.translator import SOURCE, TARGET, Translator, build_model
-from regard.training import Config, Loss, Settings, read_settings, vocabulary_loss
+from regard.training import Config, Loss, Settings, read_settings, stored_file, vocabulary_loss
 
 EXAMPLES = 3  # that `describe` shows
 ROWS = 512  # target tokens that are judged at a time
@@ -54,16 +56,27 @@ class Translate:
     unit = "tokens"
 
     def __init__(
-        self, data: Data, model: Mapping[str, Any], loss: LossSettings, seed: int = 1
+        self,
+        data: Data,
+        model: Mapping[str, Any],
+        loss: LossSettings,
+        seed: int = 1,
+        run: Path | None = None,
     ) -> None:
         self.data, self.loss_settings, self.seed = data, loss, seed
         self.model = dict(model)
         self.splits = Splits(data, seed)
         self.train, self.valid = self.splits.read("train"), self.splits.read("valid")
-        self.source_tokenizer, self.target_tokenizer = self._tokenizers()
+        self.source_tokenizer, self.target_tokenizer = self._tokenizers(run)
         self.corpus = self._encoded("train", self.train)
         self.valid_corpus = self._encoded("valid", self.valid)
-        self.kept = self._short_enough()
+        self.kept = self._short_enough(self.corpus, "train on")
+        valid = self._short_enough(self.valid_corpus, "validate with")
+        self.valid_left_out = len(self.valid) - len(valid)
+        if self.valid_left_out:
+            sources, targets = Picked(self.valid.sources, valid), Picked(self.valid.targets, valid)
+            self.valid = Pairs(sources, targets, self.valid.report)
+            self.valid_corpus = self._encoded("valid", self.valid)
         self.batches = Batches(
             self.corpus.lengths[self.kept], **self._batch_size(), seed=seed, shuffle=True
         )
@@ -73,12 +86,11 @@ class Translate:
         self.larger_is_better = self.metric != "loss"
 
     @classmethod
-    def from_config(cls, config: Config) -> "Translate":
-        """The task that a configuration describes."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "Translate":
+        """The task of a configuration, with the tokenizers of the run if one is given."""
         data = read_settings(Data, config.data, "data")
-        return cls(
-            data, config.model, read_settings(LossSettings, config.loss, "loss"), config.seed
-        )
+        loss = read_settings(LossSettings, config.loss, "loss")
+        return cls(data, config.model, loss, config.seed, run)
 
     @classmethod
     def open(cls, run: Path) -> Translator:
@@ -138,16 +150,19 @@ class Translate:
             self.source_tokenizer.save(run / SOURCE)
         self.target_tokenizer.save(run / TARGET)
 
+    def fingerprint(self) -> dict[str, str]:
+        """Fingerprints of the data."""
+        return {"train": fingerprint(self.train), "valid": fingerprint(self.valid)}
+
     def describe(self) -> str:
         """Statistics of the data, for people."""
         lengths = self.corpus.lengths[self.kept]
-        left_out = len(self.corpus) - len(self.kept)
         source = self.source_tokenizer
         per_batch = len(self.kept) / self.steps(0)
         rows = {
             "training pairs": f"{len(self.kept):,}"
-            + (f"; {left_out:,} longer than {self.data.longest} left out" if left_out else ""),
-            "validation pairs": f"{len(self.valid):,}",
+            + self._left_out(len(self.corpus) - len(self.kept)),
+            "validation pairs": f"{len(self.valid):,}{self._left_out(self.valid_left_out)}",
             "source": "float frames" if source is None else f"{source.kind}, {len(source):,} kinds",
             "target": f"{self.target_tokenizer.kind}, {len(self.target_tokenizer):,} kinds",
             "source tokens": _spread(lengths[:, 0]),
@@ -199,7 +214,11 @@ class Translate:
             return {"sentences": self.data.sentences}
         return {"tokens": self.data.tokens or 4096}
 
-    def _tokenizers(self) -> tuple[Tokenizer | None, Tokenizer]:
+    def _tokenizers(self, run: Path | None) -> tuple[Tokenizer | None, Tokenizer]:
+        source_file, target_file = stored_file(run, SOURCE), stored_file(run, TARGET)
+        if source_file is not None and target_file is not None:
+            frames = not isinstance(self.train.sources[0], str)
+            return None if frames else load_tokenizer(source_file), load_tokenizer(target_file)
         data = self.data
         known: dict[str, Any] = {**GENERATED, **DATASETS}
         own = known[data.name] if data.name else None
@@ -216,15 +235,18 @@ class Translate:
         store = None if self.data.store is None else Path(self.data.store) / split
         return encode_pairs(pairs, self.source_tokenizer, self.target_tokenizer, store=store)
 
-    def _short_enough(self) -> np.ndarray:
-        """The positions of pairs to train on, (n,)."""
-        lengths = self.corpus.lengths - np.array([0, 2])
+    def _left_out(self, count: int) -> str:
+        return f"; {count:,} longer than {self.data.longest} left out" if count else ""
+
+    def _short_enough(self, corpus: Encoded, purpose: str) -> np.ndarray:
+        """The positions of pairs that are not longer than `longest`, (n,)."""
+        lengths = corpus.lengths - np.array([0, 2])
         longest = self.data.longest
         kept = np.arange(len(lengths))
         if longest is not None:
             kept = (lengths.max(axis=1) <= longest).nonzero()[0]
             if not len(kept):
-                raise ValueError(f"[data] longest={longest} leaves no pair to train on")
+                raise ValueError(f"[data] longest={longest} leaves no pair to {purpose}")
         return kept
 
 

@@ -16,7 +16,7 @@ from regard.decoding import beam as beam_search
 from regard.models import build
 from regard.tasks.run import load_weights
 from regard.training.config import Config
-from regard.training.folder import read_run_config
+from regard.training.run_directory import read_run_config
 
 SOURCE, TARGET = "tokenizer.source.json", "tokenizer.target.json"
 

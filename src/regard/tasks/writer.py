@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.data import Tokenizer, load_tokenizer
 from regard.models import LanguageModel
 from regard.tasks.run import load_weights
-from regard.training.folder import read_run_config
+from regard.training.run_directory import read_run_config
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]

@@ -2,9 +2,9 @@
 
 from regard.training.config import Config, Training, read_config, write_config
 from regard.training.finish import Outcome
-from regard.training.folder import read_run_config
 from regard.training.loop import train
 from regard.training.progress import Progress, Silent
+from regard.training.run_directory import read_run_config, stored_file
 from regard.training.settings import Settings, read_settings
 from regard.training.task import Loss, Task
 from regard.training.vocabulary import vocabulary_loss
@@ -24,6 +24,7 @@ __all__ = [
     "read_run_config",
     "read_settings",
     "read_tensors",
+    "stored_file",
     "train",
     "vocabulary_loss",
     "weights",

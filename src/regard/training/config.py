@@ -1,5 +1,6 @@
-"""A training run as a TOML file: what to learn from, what with, and how."""
+"""The configuration of a training run, read from and written to TOML."""
 
+import os
 import platform
 import sys
 import tomllib
@@ -18,33 +19,35 @@ from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
 
+PATHS = {
+    *("train", "valid", "test", "path", "folder", "store", "nodes", "edges", "users", "items"),
+    *("images", "labels", "test_images", "test_labels"),
+}
+"""The keys of `[data]` that name files and directories, of all tasks."""
+
 
 class Training(Settings):
-    """The `[training]` table: what the loop needs to know. At least one of the first three."""
+    """The `[training]` table. At least one of `steps`, `epochs` and `minutes` is required."""
 
-    steps: Count | None = Field(None, description="stop after this many steps of the optimizer")
+    steps: Count | None = Field(None, description="stop after this many optimizer steps")
     epochs: Count | None = Field(None, description="stop after this many passes over the data")
     minutes: float | None = Field(
-        None, gt=0, description="stop after this long, earlier parts of a resumed run included"
+        None, gt=0, description="stop after this long, earlier sessions of a resumed run included"
     )
-    lr: float = Field(1e-3, gt=0, description="learning rate, at its highest")
+    lr: float = Field(1e-3, gt=0, description="maximum learning rate")
     schedule: Literal["constant", "inverse_sqrt", "cosine", "plateau"] = Field(
         "constant", description="after the warm-up: constant, inverse_sqrt, cosine or plateau"
     )
-    warmup: int = Field(0, ge=0, description="steps in which the learning rate rises from zero")
-    lower_by: float = Field(
-        0.5, gt=0, lt=1, description="plateau: what the learning rate is multiplied by"
-    )
+    warmup: int = Field(0, ge=0, description="steps of linear warm-up")
+    lower_by: float = Field(0.5, gt=0, lt=1, description="plateau: factor of the learning rate")
     lower_after: Count = Field(
-        2, description="plateau: evaluations without improvement before it is"
+        2, description="plateau: evaluations without improvement before it is lowered"
     )
-    weight_decay: float = Field(0.01, ge=0, description="of matrices; vectors are left alone")
-    betas: tuple[float, float] = Field(
-        (0.9, 0.98), strict=False, description="of AdamW: how slowly its two averages forget"
-    )
-    eps: float = Field(1e-9, gt=0, description="of AdamW: added to the denominator")
-    clip: float = Field(1.0, ge=0, description="the gradient's norm is cut to this; 0 leaves it")
-    accumulate: Count = Field(1, description="batches whose gradients make one step")
+    weight_decay: float = Field(0.01, ge=0, description="of matrices; vectors do not decay")
+    betas: tuple[float, float] = Field((0.9, 0.98), strict=False, description="Adam's β₁ and β₂")
+    eps: float = Field(1e-9, gt=0, description="Adam's ε")
+    clip: float = Field(1.0, ge=0, description="maximum norm of the gradient; 0 disables clipping")
+    accumulate: Count = Field(1, description="batches per step")
     evaluate_every: Count | None = Field(
         None, description="steps between evaluations; by default one at the end of each epoch"
     )
@@ -54,29 +57,29 @@ class Training(Settings):
     save_every: Count = Field(
         1000, description="steps between checkpoints, besides one at each evaluation"
     )
-    keep: Count = Field(2, description="how many of the latest checkpoints to keep")
-    average: Count = Field(1, description="how many evaluated checkpoints make the final model")
+    keep: Count = Field(2, description="number of latest checkpoints to keep")
+    average: Count = Field(1, description="number of evaluated checkpoints to average")
     average_of: Literal["best", "last"] = Field("best", description="the best or the last")
     log_every: Count = Field(50, description="steps between lines of metrics.jsonl")
     threads: Count | None = Field(
-        None, description="of torch; by default as many as it takes, the same when resumed"
+        None, description="of torch; by default torch's choice, kept when resumed"
     )
 
     @model_validator(mode="after")
     def _ends(self) -> "Training":
         if self.steps is None and self.epochs is None and self.minutes is None:
-            raise ValueError("say how long to train, by steps, epochs or minutes")
+            raise ValueError("say how long to train: give steps, epochs or minutes")
         if self.schedule == "cosine" and self.steps is None and self.epochs is None:
-            raise ValueError("the cosine schedule needs to know its end: give steps or epochs")
+            raise ValueError("the cosine schedule needs steps or epochs")
         if self.schedule == "inverse_sqrt" and self.warmup == 0:
-            raise ValueError("the inverse_sqrt schedule needs warmup, a number of steps")
+            raise ValueError("the inverse_sqrt schedule needs warmup")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be at least 0 and below 1, got {list(self.betas)}")
         return self
 
 
 class Config(Settings):
-    """A whole configuration; the tables `data`, `model` and `loss` belong to the task."""
+    """A complete configuration; the tables `data`, `model` and `loss` belong to the task."""
 
     task: str
     seed: int = Field(1, ge=0, lt=2**32)
@@ -84,11 +87,11 @@ class Config(Settings):
     model: dict[str, Any] = Field(default_factory=dict)
     loss: dict[str, Any] = Field(default_factory=dict)
     training: Training
-    versions: dict[str, str] = Field(default_factory=dict)  # what a run was made with
+    versions: dict[str, str] = Field(default_factory=dict)  # of torch and others, for the record
 
 
 def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
-    """Read a configuration and check it.
+    """Read and validate a configuration. Paths in `[data]` become absolute.
 
     >>> config = read_config(
     ...     {"task": "translate", "training": {"steps": 7}}, ["training.lr=1e-3", "seed=3"]
@@ -97,9 +100,9 @@ def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str]
     (0.001, 3)
 
     Args:
-        source: a TOML file, or what is in one
-        overrides: "table.key=value", the value as in TOML, quotes of strings optional; no value
-            goes back to the default
+        source: a TOML file, or its content as a dictionary
+        overrides: "table.key=value" with the value as in TOML, quotes of strings optional; an
+            empty value restores the default
 
     Raises:
         ValueError: naming the key, and for an unknown one the nearest known
@@ -108,30 +111,32 @@ def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str]
     values = load_toml(Path(source)) if isinstance(source, str | Path) else _copy(source)
     for override in overrides:
         _put(values, override)
-    for name in values:  # before what is missing: a table may be there, misspelt
+    for name in values:  # before missing keys: a table may be misspelt
         if name not in Config.model_fields:
             raise ValueError(f"unknown key {name}{did_you_mean(name, Config.model_fields)}")
     training = values.pop("training", {})
     if not isinstance(training, Mapping):
         raise ValueError(f"training must be a table, got {training!r}")
     checked = read_settings(Training, training, "training")
+    if isinstance(values.get("data"), Mapping):
+        values["data"] = {key: _absolute(key, value) for key, value in values["data"].items()}
     return read_settings(Config, {**values, "training": checked})
 
 
 def write_config(config: Config, path: Path) -> None:
-    """Write a configuration as TOML, with the versions of what is running it."""
+    """Write a configuration as TOML, with the current versions."""
     with atomic_file(path) as part:
         part.write_text(dump_config(config), encoding="utf-8")
 
 
 def dump_config(config: Config) -> str:
-    """A configuration as TOML, with the versions of what is running it."""
+    """A configuration as TOML, with the current versions."""
     values = config.model_dump(exclude_none=True)
     return tomli_w.dumps({**values, "versions": versions()})
 
 
 def versions() -> dict[str, str]:
-    """What a run depends on, with its version."""
+    """The versions of regard, Python, torch and numpy."""
     return {
         "regard": sys.modules["regard"].__version__,  # loaded, since this module is a part of it
         "python": platform.python_version(),
@@ -141,9 +146,9 @@ def versions() -> dict[str, str]:
 
 
 def load_toml(path: Path) -> dict[str, Any]:
-    """What is in a TOML file; an error says which file it is."""
+    """The content of a TOML file; errors name the file."""
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder, a configuration is a TOML file")
+        raise IsADirectoryError(f"{path} is a directory, not a TOML file")
     if not path.exists():
         raise FileNotFoundError(f"there is no configuration file {path}")
     try:
@@ -153,6 +158,33 @@ def load_toml(path: Path) -> dict[str, Any]:
     if not values:
         raise ValueError(f"{path} is empty: a configuration has a task and a table [training]")
     return values
+
+
+def changed_keys(
+    before: Mapping[str, Any], after: Mapping[str, Any], table: str = ""
+) -> list[tuple[str, Any, Any]]:
+    """The keys of nested tables that differ, with both values; None for a missing one.
+
+    >>> changed_keys({"seed": 1, "model": {"hidden": 7}}, {"seed": 1, "model": {"hidden": 11}})
+    [('model.hidden', 7, 11)]
+    """
+    found = []
+    for key in {**before, **after}:
+        was, now = before.get(key), after.get(key)
+        if isinstance(was, Mapping) and isinstance(now, Mapping):
+            found += changed_keys(was, now, f"{table}{key}.")
+        elif was != now:
+            found.append((f"{table}{key}", was, now))
+    return found
+
+
+def _absolute(key: str, value: Any) -> Any:
+    """The value of a key of `[data]`, paths made absolute: a run may be resumed from elsewhere."""
+    if key not in PATHS:
+        return value
+    if isinstance(value, list):
+        return [_absolute(key, entry) for entry in value]
+    return os.path.abspath(value) if isinstance(value, str) else value
 
 
 def _copy(table: Mapping[str, Any]) -> dict[str, Any]:

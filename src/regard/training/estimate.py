@@ -1,4 +1,4 @@
-"""How long a run would take: a few real steps, timed, of a model that is then forgotten."""
+"""An estimate of how long a run takes, from a few timed steps."""
 
 import time
 from typing import NamedTuple
@@ -7,27 +7,27 @@ import torch
 from torch import nn
 
 from regard.training.config import Config
-from regard.training.ending import last_step
 from regard.training.optimizer import AdamW
+from regard.training.stopping import last_step
 from regard.training.task import Task
 
-ENOUGH = 10.0  # seconds of timing
+TIME_LIMIT = 10.0  # seconds of timing
 
 
 class Estimate(NamedTuple):
-    """What the steps of a run cost; evaluations are not counted."""
+    """The cost of the steps of a run, without evaluations."""
 
     step_seconds: float
-    per_second: float  # of the task's unit
+    per_second: float  # units of the task
     steps: int  # of the whole run, if patience does not end it
     seconds: float  # of the whole run
 
 
 def estimate(task: Task, config: Config, model: nn.Module, *, batches: int = 8) -> Estimate:
-    """Time steps on batches from all over the first epoch; the model is changed, nothing else.
+    """Time steps on batches from all over the first epoch; only the model is changed.
 
     Args:
-        batches: at most so many, and no more after a few seconds
+        batches: maximum number; timing also ends after a few seconds
     """
     options = config.training
     if options.threads is not None:
@@ -45,7 +45,7 @@ def estimate(task: Task, config: Config, model: nn.Module, *, batches: int = 8) 
         optimizer.step(options.lr, loss.count)
         times.append(time.perf_counter() - began)
         count += loss.count if len(times) > 1 else 0
-        if len(times) > 1 and sum(times) > ENOUGH:
+        if len(times) > 1 and sum(times) > TIME_LIMIT:
             break
     spent = sum(times[1:])  # the first one warms up
     each = spent / len(times[1:]) * options.accumulate

@@ -1,44 +1,66 @@
-"""The model of a run: the best checkpoint so far, and in the end perhaps an average of several."""
+"""The model of a run: the best checkpoint so far, and at the end perhaps an average of several."""
 
+import math
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from regard.training.average import average_checkpoints
 from regard.training.checkpoint import checkpoints, prune
 from regard.training.config import Training
-from regard.training.ending import end
-from regard.training.evaluate import evaluate
 from regard.training.metrics import Metrics, read_metrics
-from regard.training.state import State
+from regard.training.random_state import preserved_random_state
+from regard.training.state import Evaluation, State
+from regard.training.stopping import end_reason
 from regard.training.task import Task
-from regard.training.weights import put_weights, write_model
+from regard.training.weights import put_weights, read_steps, read_tensors, write_model
+
+MODEL = "model.safetensors"
 
 
 class Outcome(NamedTuple):
     """How a run ended, or was interrupted."""
 
-    reason: str  # "steps", "epochs", "minutes" or "patience" came to their end; "interrupted"
+    reason: str  # the limit that was reached, "steps", "epochs", ...; or "interrupted"
     step: int
-    seconds: float  # of all its parts
-    figures: dict[str, float]  # of the model that was written; empty if none was
-    already: bool = False  # whether it had ended before it was to be resumed
+    seconds: float  # of all sessions
+    metrics: dict[str, float]  # of the model that was written; empty if none was
+    already: bool = False  # whether it had ended before it was resumed
 
 
-def outcome(state: State, reason: str, figures: dict[str, float] | None = None) -> Outcome:
-    """What to say of a state; by default, with the figures of its best checkpoint."""
+def outcome(state: State, reason: str, metrics: dict[str, float] | None = None) -> Outcome:
+    """The outcome at a state, by default with the metrics of its best checkpoint."""
     best = state.best()
-    if figures is None:
-        figures = {} if best is None else best.figures
-    return Outcome(reason, state.step, state.seconds, figures)
+    if metrics is None:
+        metrics = {} if best is None else best.metrics
+    return Outcome(reason, state.step, state.seconds, metrics)
+
+
+def evaluate(task: Task, model: nn.Module, step: int) -> Evaluation:
+    """Evaluate without any effect on the training: the random state is preserved.
+
+    Raises:
+        ValueError: if the task's metric is not among its metrics
+    """
+    model.eval()
+    with torch.no_grad(), preserved_random_state():
+        metrics = {name: float(value) for name, value in task.evaluate(model).items()}
+    model.train()
+    if task.metric not in metrics:
+        returned = ", ".join(metrics) or "nothing"
+        raise ValueError(f"evaluate() of the task must return {task.metric!r}, got {returned}")
+    score = metrics[task.metric] if task.larger_is_better else -metrics[task.metric]
+    return Evaluation(step, -sys.float_info.max if math.isnan(score) else score, metrics)
 
 
 def publish_best(run: Path, state: State, options: Training) -> None:
-    """Write the best weights so far as the run's model, and remove checkpoints of no more use."""
+    """Write the best weights so far as the run's model, and remove checkpoints not needed."""
     best = state.best()
     if best is not None and best.step == state.step:
-        write_model(run / "model.safetensors", _weights(run, [best.step]))
+        write_model(run / MODEL, average_checkpoints(run, [best.step]), [best.step])
     _prune(run, state, options)
 
 
@@ -47,46 +69,73 @@ def finish(
 ) -> Outcome:
     """Write the run's model: the best checkpoint, or the average of the chosen ones.
 
-    An average of the best ones has to be as good as the best alone; one of the last ones is taken
-    as it is. The model is left with the weights that were written.
+    An average of the best ones is taken if it is as good as the best alone; an average of the last
+    ones always. The model is left with the weights that were written.
     """
     best = state.best()
     assert best is not None  # the last step is always evaluated
-    there = checkpoints(run)
-    chosen = [s for s in state.chosen(options.average, options.average_of) if s in there]
-    tensors, figures = _weights(run, [best.step]), best.figures
-    if chosen != [best.step]:
-        averaged = _weights(run, chosen)
+    existing = checkpoints(run)
+    chosen = [s for s in state.chosen(options.average, options.average_of) if s in existing]
+    tensors, steps, found = _best_weights(run, best.step), [best.step], best.metrics
+    if chosen not in ([], [best.step]):
+        averaged = average_checkpoints(run, chosen)
         put_weights(model, averaged)
-        found = evaluate(task, model, state.step)
-        valid = {f"valid/{name}": value for name, value in found.figures.items()}
+        evaluation = evaluate(task, model, state.step)
+        valid = {f"valid/{name}": value for name, value in evaluation.metrics.items()}
         metrics.write(state.step, averaged=chosen, **valid)
-        if found.score >= best.score or options.average_of == "last":
-            tensors, figures = averaged, found.figures
+        if evaluation.score >= best.score or options.average_of == "last":
+            tensors, steps, found = averaged, chosen, evaluation.metrics
     put_weights(model, tensors)
-    write_model(run / "model.safetensors", tensors)
+    write_model(run / MODEL, tensors, steps)
     _prune(run, state, options)  # for a run that was killed before it did
-    reason = end(state, options)
-    metrics.write(state.step, finished=reason, **{f"model/{k}": v for k, v in figures.items()})
-    return outcome(state, reason, figures)
+    reason = end_reason(state, options)
+    metrics.write(state.step, finished=reason, **{f"model/{k}": v for k, v in found.items()})
+    return outcome(state, reason, found)
 
 
 def finished(run: Path, state: State, options: Training) -> Outcome | None:
-    """How the run ended, if it did and its options do not ask for more."""
-    path, reason = run / "metrics.jsonl", end(state, options)
-    lines: list[dict[str, Any]] = read_metrics(path) if path.exists() else []
-    if not reason or not lines or "finished" not in lines[-1]:
+    """The outcome of a run that has ended, unless its options now ask for more."""
+    path, reason = run / "metrics.jsonl", end_reason(state, options)
+    lines = read_metrics(path) if path.exists() else []
+    if not reason or not lines or "finished" not in lines[-1] or not read_steps(run / MODEL):
         return None
-    figures = {k.removeprefix("model/"): v for k, v in lines[-1].items() if k.startswith("model/")}
-    return outcome(state, reason, figures)._replace(already=True)
+    metrics = {k.removeprefix("model/"): v for k, v in lines[-1].items() if k.startswith("model/")}
+    return outcome(state, reason, metrics)._replace(already=True)
+
+
+def average_checkpoints(run: Path, steps: Sequence[int]) -> dict[str, Tensor]:
+    """The mean of the weights of checkpoints, summed in float64 in the given order.
+
+    Vaswani et al. 2017, section 6.1, average the last ones. Integers are taken from the last one.
+    """
+    paths = checkpoints(run)
+    files = [paths[step] / MODEL for step in steps]
+    last = read_tensors(files[-1])
+    if len(files) == 1:
+        return last
+    floats = [name for name, tensor in last.items() if tensor.is_floating_point()]
+    sums = {name: torch.zeros_like(last[name], dtype=torch.float64) for name in floats}
+    for file in files:
+        tensors = read_tensors(file)
+        for name in floats:
+            sums[name] += tensors[name]
+    return last | {name: (sums[name] / len(files)).to(last[name].dtype) for name in floats}
+
+
+def _best_weights(run: Path, step: int) -> dict[str, Tensor]:
+    """The weights of the best step, from its checkpoint or else from the run's model."""
+    try:
+        return read_tensors(run / "checkpoints" / f"step-{step}" / MODEL)
+    except (FileNotFoundError, ValueError) as error:
+        if read_steps(run / MODEL) == [step]:
+            return read_tensors(run / MODEL)
+        raise ValueError(
+            f"the weights of step {step}, the best so far, are lost: {error}, and {run / MODEL} "
+            "does not hold them; restore one of the two from a backup, or train a new run"
+        ) from error
 
 
 def _prune(run: Path, state: State, options: Training) -> None:
     best = state.best()
-    wanted = state.chosen(options.average, options.average_of)
-    prune(run, options.keep, wanted if best is None else [*wanted, best.step])
-
-
-def _weights(run: Path, steps: list[int]) -> dict:
-    paths = checkpoints(run)
-    return average_checkpoints([paths[step] for step in steps])
+    chosen = state.chosen(options.average, options.average_of)
+    prune(run, options.keep, chosen if best is None else [*chosen, best.step])

@@ -1,33 +1,36 @@
-"""Ctrl-C and SIGTERM as a wish: the step under way is finished and saved first."""
+"""Ctrl-C, SIGTERM and SIGHUP as requests: the current step is finished and saved first."""
 
 import signal
 import threading
 from types import FrameType
 from typing import Any, Self
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # not all systems have the last one
+SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 
 
 class Interrupt:
-    """Notes the first signal; a second one acts as it always did.
+    """Records the first signal; a second one has its usual effect.
 
     >>> with Interrupt() as interrupt:
     ...     signal.raise_signal(signal.SIGINT)
-    ...     interrupt.asked
+    ...     interrupt.requested
     True
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # others get no signals
-            self.before = {number: signal.signal(number, self._note) for number in SIGNALS}
+            for number in SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                    self.before[number] = signal.signal(number, self._record)
         return self
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
         self._restore()
 
     def __exit__(self, *error: object) -> None:

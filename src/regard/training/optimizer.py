@@ -1,13 +1,16 @@
-"""AdamW in one fused pass over the parameters, with a state that has their names.
+"""AdamW in one fused pass over the parameters, with a state stored by their names.
 
-It is torch's own kernel, as in `torch.optim.AdamW(fused=True)`. That class loads the compiler when
-it is made, which takes seconds, and goes over gradients twice where they are scaled and clipped.
+It calls torch's own kernel, as in `torch.optim.AdamW(fused=True)`. That class imports the compiler,
+which takes seconds, and passes over gradients twice where they are scaled and clipped. The kernel
+is a private function of torch; without it the public function `adamw` is used.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from regard.training.config import Training
 
@@ -15,10 +18,10 @@ from regard.training.config import Training
 class AdamW:
     """Adam with decoupled weight decay. Loshchilov & Hutter 2019, algorithm 2.
 
-    Only matrices decay; vectors (biases, the scales of norms) are left alone.
+    Only matrices decay; vectors (biases, the scales of norms) do not.
 
     Args:
-        model: whose parameters it changes
+        model: its parameters are optimized
         options: `betas`, `eps`, `weight_decay` and `clip`
     """
 
@@ -34,13 +37,13 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, lr: float, count: int) -> float:
-        """Change the parameters by the gradients of a loss that was summed, and forget these.
+        """Update the parameters by the gradients of a summed loss, and clear the gradients.
 
         g = gradient / n · min(1, clip / |gradient / n|) goes into Adam. Clipping: Pascanu et al.
         2013, algorithm 1.
 
         Args:
-            count: n, what the loss was summed over
+            count: n, the number of terms in the sum
 
         Returns: |gradient / n|; if it is not finite, nothing was changed
         """
@@ -63,31 +66,34 @@ class AdamW:
     ) -> None:
         names = list(gradients)
         steps = [self.steps[name] for name in names]
-        torch._foreach_add_(steps, 1)
-        torch._fused_adamw_(
-            [self.parameters[name] for name in names],
-            list(gradients.values()),
-            [self.means[name] for name in names],
-            [self.squares[name] for name in names],
-            [],
-            steps,
-            amsgrad=False,
-            lr=lr,
-            beta1=self.options.betas[0],
-            beta2=self.options.betas[1],
-            weight_decay=decay,
-            eps=self.options.eps,
-            maximize=False,
-            grad_scale=divisor,
-        )
+        parameters: list[Tensor] = [self.parameters[name] for name in names]
+        means = [self.means[name] for name in names]
+        squares = [self.squares[name] for name in names]
+        options: dict[str, Any] = {
+            "amsgrad": False,
+            "lr": lr,
+            "beta1": self.options.betas[0],
+            "beta2": self.options.betas[1],
+            "weight_decay": decay,
+            "eps": self.options.eps,
+            "maximize": False,
+        }
+        fused, add = (getattr(torch, name, None) for name in ("_fused_adamw_", "_foreach_add_"))
+        if fused is None or add is None:
+            scaled = [gradient / divisor for gradient in gradients.values()]
+            adamw(parameters, scaled, means, squares, [], steps, foreach=False, **options)
+            return
+        add(steps, 1)
+        grads = list(gradients.values())
+        fused(parameters, grads, means, squares, [], steps, grad_scale=divisor, **options)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state, as `what/parameter` → tensor."""
+        """The state by name, as in "mean/output.weight"."""
         kinds = {"mean": self.means, "square": self.squares, "step": self.steps}
         return {f"{kind}/{n}": t for kind, tensors in kinds.items() for n, t in tensors.items()}
 
-    def put(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what `tensors` gave.
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore what `tensors` returned.
 
         Raises:
             ValueError: if it is of another model
@@ -95,6 +101,6 @@ class AdamW:
         own = self.tensors()
         for name in [*own, *tensors]:
             if name not in own or name not in tensors or own[name].shape != tensors[name].shape:
-                raise ValueError(f"the optimizer's state is of another model: see {name}")
+                raise ValueError(f"the optimizer's state is of another model: {name} differs")
         for name, tensor in own.items():
             tensor.copy_(tensors[name])

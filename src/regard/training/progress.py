@@ -1,23 +1,27 @@
-"""What a person sees of a run: plain lines, or nothing; a bar is in `bar.py`."""
+"""Displays of a running training: a progress bar, plain lines, or nothing."""
 
 import time
-from typing import Protocol, TextIO
+import warnings
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from regard.training.state import Evaluation, State
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PAUSE = 5.0  # seconds between lines about steps
 
 
 class Progress(Protocol):
-    """Who is told what happens."""
+    """Receives training events."""
 
     def start(self, state: State, last: int | None, unit: str, metric: str) -> None:
-        """The run begins, or goes on.
+        """The run starts or is resumed.
 
         Args:
             last: its last step, if that is known
             unit: what the loss counts, such as tokens
-            metric: which of the figures chooses the best model
+            metric: the one that selects the best model
         """
 
     def step(self, state: State, loss: float, speed: float, left: float) -> None:
@@ -25,31 +29,37 @@ class Progress(Protocol):
 
         Args:
             loss: its mean
-            speed: how many of the unit in a second
+            speed: units per second
             left: seconds to the end of the run, if patience does not end it
         """
 
-    def evaluated(self, state: State, found: Evaluation) -> None:
+    def evaluated(self, state: State, evaluation: Evaluation) -> None:
         """The model was evaluated."""
+
+    def message(self, text: str) -> None:
+        """Something the user should know, such as another version of torch."""
 
     def stop(self) -> None:
         """There are no more steps."""
 
 
 class Silent:
-    """Shows nothing."""
+    """Displays nothing; messages become warnings."""
 
     def start(self, state: State, last: int | None, unit: str, metric: str) -> None: ...
 
     def step(self, state: State, loss: float, speed: float, left: float) -> None: ...
 
-    def evaluated(self, state: State, found: Evaluation) -> None: ...
+    def evaluated(self, state: State, evaluation: Evaluation) -> None: ...
+
+    def message(self, text: str) -> None:
+        warnings.warn(text, stacklevel=2)
 
     def stop(self) -> None: ...
 
 
 class Lines:
-    """Plain lines, for a log file: every evaluation, and a step now and then."""
+    """Plain lines, for a log file: every evaluation, and a step every few seconds."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -61,54 +71,79 @@ class Lines:
         self.last, self.unit, self.metric = last, unit, metric
         self.next = time.monotonic() + PAUSE
         if state.step:
-            self._print(f"going on after {position(state, last)}")
+            self.message(f"resuming after {position(state, last)}")
 
     def step(self, state: State, loss: float, speed: float, left: float) -> None:
         if time.monotonic() >= self.next:
             self.next = time.monotonic() + PAUSE
-            self._print(
-                f"{position(state, self.last)} · {pace(loss, speed, self.unit)}"
-                f"{record(state, self.metric)} · {duration(left)} left"
-            )
+            pace = _pace(state, loss, speed, left, self.unit, self.metric)
+            self.message(f"{position(state, self.last)} · {pace}")
 
-    def evaluated(self, state: State, found: Evaluation) -> None:
-        self._print(f"{position(state, self.last)} · {judgement(state, found)}")
+    def evaluated(self, state: State, evaluation: Evaluation) -> None:
+        self.message(f"{position(state, self.last)} · {_metrics(state, evaluation)}")
+
+    def message(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
 
     def stop(self) -> None: ...
 
-    def _print(self, line: str) -> None:
-        print(line, file=self.stream, flush=True)
+
+class Bar:
+    """A progress bar of rich, below a line for every evaluation."""
+
+    def __init__(self, console: "Console") -> None:
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        self.progress = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[pace]}"),
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+            expand=True,
+        )
+        self.task = self.progress.add_task("", total=1.0, pace="", start=False)
+        self.last: int | None = None
+        self.unit = self.metric = ""
+
+    def start(self, state: State, last: int | None, unit: str, metric: str) -> None:
+        self.last, self.unit, self.metric = last, unit, metric
+        self.progress.update(self.task, description=position(state, last))
+        self.progress.start_task(self.task)
+        self.progress.start()
+
+    def step(self, state: State, loss: float, speed: float, left: float) -> None:
+        self.progress.update(
+            self.task,
+            completed=state.seconds / max(state.seconds + left, 1e-9),
+            description=position(state, self.last),
+            pace=_pace(state, loss, speed, left, self.unit, self.metric),
+        )
+
+    def evaluated(self, state: State, evaluation: Evaluation) -> None:
+        self.message(f"{position(state, self.last)} · {_metrics(state, evaluation)}")
+
+    def message(self, text: str) -> None:
+        self.progress.print(text, markup=False)
+
+    def stop(self) -> None:
+        self.progress.stop()
 
 
 def position(state: State, last: int | None) -> str:
-    """Where the run stands.
+    """The step and epoch of a run.
 
     >>> position(State(step=1200, epoch=2, batch=3), 2000)
     'step 1,200 of 2,000 · epoch 3'
     """
     of = f" of {last:,}" if last is not None else ""
-    return f"step {state.step:,}{of} · epoch {max(1, state.epochs_begun())}"
-
-
-def pace(loss: float, speed: float, unit: str) -> str:
-    """How well and how fast it learns."""
-    return f"loss {loss:.4f} · {speed:,.0f} {unit}/s"
-
-
-def record(state: State, metric: str) -> str:
-    """The best value of the metric so far, if there is one."""
-    best = state.best()
-    return "" if best is None else f" · best {metric} {best.figures[metric]:.4f}"
-
-
-def judgement(state: State, found: Evaluation) -> str:
-    """What an evaluation found."""
-    figures = ", ".join(f"{name} {value:.4f}" for name, value in found.figures.items())
-    return f"valid {figures}{' (best so far)' if state.best() is found else ''}"
+    return f"step {state.step:,}{of} · epoch {max(1, state.current_epoch)}"
 
 
 def duration(seconds: float) -> str:
-    """A length of time for people.
+    """A length of time for display.
 
     >>> [duration(seconds) for seconds in (0.25, 34, 754, 4000)]
     ['0 s', '34 s', '12 min 34 s', '1 h 6 min']
@@ -119,3 +154,14 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _pace(state: State, loss: float, speed: float, left: float, unit: str, metric: str) -> str:
+    best = state.best()
+    so_far = "" if best is None else f" · best {metric} {best.metrics[metric]:.4f}"
+    return f"loss {loss:.4f} · {speed:,.0f} {unit}/s{so_far} · {duration(left)} left"
+
+
+def _metrics(state: State, evaluation: Evaluation) -> str:
+    values = ", ".join(f"{name} {value:.4f}" for name, value in evaluation.metrics.items())
+    return f"valid {values}{' (best so far)' if state.best() is evaluation else ''}"

@@ -1,4 +1,4 @@
-"""Every random state that training can touch: stored as JSON, restored to the bit."""
+"""The random state of Python, numpy and torch: stored as JSON, restored exactly."""
 
 import random
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def seed_all(seed: int) -> None:
 
 
 def random_state() -> dict[str, Any]:
-    """The generators' states, as JSON can hold them.
+    """The states of all generators, in types that JSON can represent.
 
     >>> before = random_state()
     >>> first = torch.rand(3)
@@ -38,7 +38,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random(state: dict[str, Any]) -> None:
-    """Put the generators where `random_state` found them."""
+    """Restore what `random_state` returned."""
     version, numbers, gauss = state["python"]
     random.setstate((version, tuple(numbers), gauss))
     kind, keys, position, has_gauss, cached = state["numpy"]
@@ -52,8 +52,8 @@ def restore_random(state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def random_kept() -> Iterator[None]:
-    """What happens inside draws no number from what comes after."""
+def preserved_random_state() -> Iterator[None]:
+    """Restore the random state on exit."""
     state = random_state()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Tables of a configuration file, checked: an unknown key or a bad value is one sentence."""
+"""Validated tables of a configuration file."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -9,13 +9,13 @@ from regard.core.names import did_you_mean
 
 
 class Settings(BaseModel):
-    """One table of a configuration file: typed, frozen, with no room for unknown keys."""
+    """One table of a configuration file: typed, frozen, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class SettingsError(ValueError):
-    """A table that is not as it should be: whoever wrote it can mend it."""
+    """Invalid configuration table."""
 
 
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -24,7 +24,7 @@ SettingsType = TypeVar("SettingsType", bound=Settings)
 def read_settings(
     kind: type[SettingsType], values: Mapping[str, Any], table: str = ""
 ) -> SettingsType:
-    """Check a table of values.
+    """Validate a table of values.
 
     >>> class Sizes(Settings):
     ...     hidden: int = 7
@@ -35,11 +35,11 @@ def read_settings(
     regard.training.settings.SettingsError: unknown key model.depth; known: hidden
 
     Args:
-        kind: what the table may hold
+        kind: the type of the table
         table: its name, for errors
 
     Raises:
-        SettingsError: for the first thing that is wrong, by its full name
+        SettingsError: for the first invalid key, by its full name
     """
     try:
         return kind.model_validate(dict(values))
@@ -55,8 +55,7 @@ def _sentence(kind: type[Settings], error: ValidationError, table: str) -> str:
         return f"unknown key {name}{did_you_mean(place[-1], kind.model_fields)}"
     if first["type"] == "missing":
         return f"{name} is missing"
-    said = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ")
     if not place:  # the table as a whole
-        return f"{table}: {said}" if table else said
-    said = said.removeprefix("Input ")
-    return f"{name} {said}, got {first['input']!r}"
+        return f"{table}: {message}" if table else message
+    return f"{name} {message.removeprefix('Input ')}, got {first['input']!r}"

@@ -1,4 +1,4 @@
-"""What the training loop asks of a task: batches, a model, a loss, and how good it is."""
+"""The interface between the training loop and a task: batches, a model, a loss and metrics."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -7,41 +7,47 @@ from torch import Tensor, nn
 
 
 class Loss(NamedTuple):
-    """The loss of a batch, summed, so that batches of different sizes add up."""
+    """The summed loss of a batch, so that batches of different sizes add up."""
 
     total: Tensor  # (), differentiable
-    # of what it was summed over: target tokens, documents, nodes
+    # number of target tokens, documents or nodes it was summed over
     count: int  # type: ignore[assignment]
 
 
 class Task(Protocol):
-    """Data, model, loss and metric; a class like this is all that a new task has to be.
+    """Data, model, loss and metric. Any class with these members can be trained.
 
     A batch is a function of the epoch and the step alone: a resumed run asks for the next one and
-    replays nothing. All that is random in `loss` comes from torch's global generator.
+    replays nothing. All randomness in `loss` comes from the global generators.
     """
 
-    unit: str  # what `Loss.count` counts, for people: "tokens"
-    metric: str  # the figure of `evaluate` that chooses the best checkpoint
+    unit: str  # what `Loss.count` counts, for display: "tokens"
+    metric: str  # the metric of `evaluate` that selects the best checkpoint
     larger_is_better: bool
 
     def build(self) -> nn.Module:
-        """A fresh model, initialised from torch's global generator."""
+        """A new model, initialised from torch's global generator."""
 
     def steps(self, epoch: int) -> int:
-        """How many batches the epoch has."""
+        """Number of batches in the epoch."""
 
     def batch(self, epoch: int, step: int) -> Any:
-        """One batch of the epoch, whatever `loss` understands."""
+        """One batch of the epoch, in any form that `loss` understands."""
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         """The loss to be minimised; the model is in train mode."""
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Figures of held-out data, the metric among them; the model is in eval mode."""
+        """Metrics of validation data; the model is in eval mode."""
 
     def write(self, run: Path) -> None:
-        """Put what is needed to use the model later, such as tokenizers, into the run directory."""
+        """Write what is needed to use the model later, such as tokenizers, into the run."""
+
+    def fingerprint(self) -> dict[str, str]:
+        """Fingerprints of the data by name, by `regard.data.fingerprint`: {"train": "..."}.
+
+        A resumed run must have the same.
+        """
 
     def describe(self) -> str:
-        """Statistics of the data, for people."""
+        """Statistics of the data, for display."""

@@ -1,18 +1,21 @@
-"""Weights in safetensors files: each tensor once, shared ones shared again when read."""
+"""Weights in safetensors files with a checksum; shared tensors are stored once."""
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from regard.core.files import atomic_file
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name; what two modules share comes under its first name.
+    """Parameters and buffers by name; a shared tensor is listed under its first name.
 
     >>> model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     >>> model[1].weight = model[0].weight
@@ -58,25 +61,66 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
     Raises:
         FileNotFoundError: if there is none
-        ValueError: if it is truncated or no such file
+        ValueError: if it is truncated, not a safetensors file, or its checksum is wrong
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}")
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
+    return _read(path)[0]
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file; `OSError` if the disk is full."""
+def read_steps(path: Path) -> list[int]:
+    """The steps whose weights `write_model` wrote; [] if they are not recorded or unreadable."""
     try:
-        save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path)
+        return _read(path)[1]
+    except (FileNotFoundError, ValueError):
+        return []
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], steps: Sequence[int] = ()) -> None:
+    """Write a safetensors file with a checksum.
+
+    Args:
+        steps: of the run, whose weights these are
+
+    Raises:
+        OSError: if the disk is full
+    """
+    whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    # one key: safetensors writes several in random order
+    metadata = json.dumps({"steps": list(steps), "sha256": _checksum(whole, list(steps))})
+    try:
+        save_file(whole, path, {"regard": metadata})
     except SafetensorError as error:
         raise OSError(f"could not write {path}: {error}") from error
 
 
-def write_model(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Put weights in place of those that were there, in one move."""
+def write_model(path: Path, tensors: Mapping[str, Tensor], steps: Sequence[int] = ()) -> None:
+    """Replace a safetensors file atomically."""
     with atomic_file(path) as part:
-        write_tensors(part, tensors)
+        write_tensors(part, tensors, steps)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], list[int]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, RuntimeError) as error:
+        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
+    if not metadata or "format" in metadata:  # written by another program
+        return tensors, []
+    try:
+        record: dict[str, Any] = json.loads(metadata["regard"])
+        if record["sha256"] == _checksum(tensors, record["steps"]):
+            return tensors, record["steps"]
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise ValueError(f"{path} is damaged: its checksum does not match its content")
+
+
+def _checksum(tensors: Mapping[str, Tensor], steps: Any) -> str:
+    digest = hashlib.sha256(json.dumps(steps).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
