@@ -6,6 +6,7 @@ python -m benchmarks.attention --quick
 import argparse
 import json
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from benchmarks.contest import (
     largest_error,
     race,
 )
+from regard.core.files import atomic_file
 
 OURS = "regard"
 
@@ -74,50 +76,65 @@ def scaling(*, rounds: int, longest: int) -> tuple[list[int], list[float], float
     return lengths, seconds, exponent(lengths, seconds)
 
 
-def table(rows: list[Row]) -> str:
-    """The rows as Markdown."""
-    lines = [
-        "| case | against | ours | peer | ratio | extra memory | peer's | error |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
+HEADER = """| case | against | ours | peer | ratio | extra memory | peer's | error |
+|---|---|---:|---:|---:|---:|---:|---:|"""
+
+
+def markdown(row: Row) -> str:
+    """One line of the table."""
+    cells = [
+        row.case,
+        row.peer,
+        _milliseconds(row.seconds),
+        _milliseconds(row.peer_seconds),
+        "" if row.ratio is None else f"**{row.ratio:.3g}×**",
+        _megabytes(row.bytes),
+        _megabytes(row.peer_bytes),
+        "" if row.max_error is None else f"{row.max_error:.0e}",
     ]
-    for row in rows:
-        ratio = "" if row.ratio is None else f"**{row.ratio:.3g}×**"
-        error = "" if row.max_error is None else f"{row.max_error:.0e}"
-        cells = [
-            row.case,
-            row.peer,
-            _milliseconds(row.seconds),
-            _milliseconds(row.peer_seconds),
-            ratio,
-            _megabytes(row.bytes),
-            _megabytes(row.peer_bytes),
-            error,
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return "| " + " | ".join(cells) + " |"
+
+
+def select(only: str, *, quick: bool) -> list[Case]:
+    """The cases whose name contains `only`; `ValueError` if there are none."""
+    cases = [case for case in CASES if (case.quick or not quick) and only in case.name]
+    if not cases:
+        names = "; ".join(case.name for case in CASES)
+        raise ValueError(f"--only {only!r} is part of no case's name: {names}")
+    return cases
 
 
 def main(
     *, quick: bool, json_file: Path | None, chart_file: Path | None, only: str, memory: bool
 ) -> None:
-    """Run the cases whose name contains `only` and print the table."""
+    """Run the cases whose name contains `only`, and print each row as soon as it is measured.
+
+    The JSON file has the rows measured so far, also after Ctrl-C.
+    """
     rounds = 3 if quick else 7
-    rows: list[Row] = []
-    cases = [case for case in CASES if (case.quick or not quick) and only in case.name]
-    for number, case in enumerate(cases, 1):
-        print(f"[{number}/{len(cases)}] {case.name}", file=sys.stderr, flush=True)
-        rows += run_case(case, rounds=rounds, memory=memory)
+    cases = select(only, quick=quick)
     print(
         f"{torch.get_num_threads()} threads, torch {torch.__version__}, best of {rounds} rounds\n"
     )
-    print(table(rows))
+    print(HEADER, flush=True)
+    rows: list[Row] = []
+    start = time.monotonic()
+    for number, case in enumerate(cases, 1):
+        spent = time.monotonic() - start
+        each = spent / max(number - 1, 1)
+        left = f", about {each * (len(cases) - number + 1):.0f} s left" if number > 2 else ""
+        print(f"[{number}/{len(cases)}] {case.name}: {spent:.0f} s so far{left}", file=sys.stderr)
+        for row in run_case(case, rounds=rounds, memory=memory):
+            rows.append(row)
+            print(markdown(row), flush=True)
+        if json_file is not None:
+            with atomic_file(json_file) as part:
+                part.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if not only:
         lengths, _, slope = scaling(rounds=rounds, longest=2**14 if quick else 2**16)
         print(
             f"\nefficient attention, L = {lengths[0]} to {lengths[-1]}: time grows as L^{slope:.2f}"
         )
-    if json_file is not None:
-        json_file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if chart_file is not None:
         from benchmarks.chart import draw
 

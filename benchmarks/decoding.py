@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from benchmarks.joeynmt import python_of
+from regard.core.files import atomic_file
 from regard.data import Tokenizer, read_dataset, train_tokenizers
 from regard.models import PRESETS, build
 from regard.tasks import Translator, load
@@ -50,6 +51,15 @@ CASES = (
 )
 
 
+def select(only: str) -> list[tuple[str, str, str]]:
+    """The cases whose peer's name contains `only`; `ValueError` if there are none."""
+    cases = [case for case in CASES if only in case[2]]
+    if not cases:
+        peers = ", ".join(peer for _, _, peer in CASES)
+        raise ValueError(f"--only {only!r} is part of no peer's name: {peers}")
+    return cases
+
+
 def main(
     *,
     quick: bool = False,
@@ -71,10 +81,7 @@ def main(
         only: cases whose peer's name contains this
         run: a run of the task translate whose weights to take
     """
-    cases = [case for case in CASES if only in case[2]]
-    if not cases:
-        peers = ", ".join(peer for _, _, peer in CASES)
-        raise ValueError(f"--only {only} is part of no peer's name: {peers}")
+    cases = select(only)
     with tempfile.TemporaryDirectory() as name:
         job = _job(Path(name), quick=quick, beam=beam, sentences=sentences, run=run)
         long = f"{job['extra']} tokens each" if run is None else "as long as they become"
@@ -103,12 +110,14 @@ def main(
                 float(np.mean([a == b for a, b in pairs])),
             )
             rows.append(row)
+            if json_file is not None:
+                with atomic_file(json_file) as part:
+                    part.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
             print(
                 f"{row.case:<22} {row.ours:<17} {row.seconds:8.3f} s   {row.peer:<20} "
-                f"{row.peer_seconds:8.3f} s   {row.ratio:6.2f}×   {row.same:6.1%} the same"
+                f"{row.peer_seconds:8.3f} s   {row.ratio:6.2f}×   {row.same:6.1%} the same",
+                flush=True,
             )
-    if json_file is not None:
-        json_file.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     return rows
 
 

@@ -1,4 +1,4 @@
-"""What `import regard` costs on top of `import torch`, in fresh interpreters, turn by turn.
+"""What `regard.attend` costs on top of `import torch`, in fresh interpreters, turn by turn.
 
     python -m benchmarks.import_time [--rounds 10]
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     rounds = parser.parse_args().rounds
 
-    modules = ("torch", "regard")
+    modules = ("torch", "regard.attention")
     for module in modules:
         seconds_to_import(module)  # bytecode and disk cache warm for both
     times: dict[str, list[float]] = {module: [] for module in modules}
@@ -34,8 +34,8 @@ def main() -> None:
             times[module].append(seconds_to_import(module))
     medians = {module: statistics.median(times[module]) for module in modules}
     for module in modules:
-        print(f"import {module:<8} {medians[module]:.3f} s (best {min(times[module]):.3f})")
-    ratio = medians["regard"] / medians["torch"]
+        print(f"import {module:<16} {medians[module]:.3f} s (best {min(times[module]):.3f})")
+    ratio = medians["regard.attention"] / medians["torch"]
     print(f"ratio {ratio:.3f}, bar {BAR:.2f}: {'kept' if ratio <= BAR else 'MISSED'}")
 
 

@@ -31,6 +31,7 @@ ORDER = (
     ("serving", "studio"),
     ("",),  # regard/__init__.py, the list of exports
     ("cli",),
+    ("__main__",),
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 LIGHT = ("core", "paths", "paths.kernels", "attention", "layers", "models")
@@ -169,12 +170,31 @@ def test_a_kept_rule_is_not_reported(tmp_path, path, code):
     assert violations(tmp_path / "regard") == []
 
 
-def test_importing_regard_loads_nothing_heavy():
-    code = "import sys, regard; print(*sys.modules)"
+@pytest.mark.parametrize(
+    ("code", "light"),
+    [
+        ("import regard", {"typer", "torch", "numpy"}),
+        ("import regard; regard.attend", {"typer", "rich"}),
+        ("from regard.cli import main; main(['--help'])", {"torch", "numpy"}),
+        ("from regard.cli import main; main(['train', '--help'])", {"torch", "numpy"}),
+        ("from regard.cli import main; main(['--version'])", {"torch", "numpy"}),
+        ("from regard.cli import main; main(['train', '--list'])", {"torch", "numpy"}),
+    ],
+)
+def test_nothing_is_loaded_that_is_not_needed(code, light):
     environment = {**os.environ, "PYTHONPATH": str(SOURCE.parent)}
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    loaded = set(run.stdout.split())
-    assert "torch" in loaded
-    heavy = {"numba", "matplotlib", "rich", "typer", "pydantic", "datasets", "torch._dynamo"}
-    assert loaded & heavy == set()
+    loaded = set(run.stdout.splitlines()[-1].split())
+    heavy = {"numba", "matplotlib", "pydantic", "datasets", "torch._dynamo"}
+    assert loaded & (heavy | light) == set()
+
+
+def test_every_export_is_there_and_nothing_else():
+    import regard
+
+    assert all(getattr(regard, name) is not None for name in regard.__all__)
+    assert set(regard._HOME) | {"__version__"} == set(regard.__all__)
+    assert set(regard.__all__) <= set(dir(regard))
+    with pytest.raises(AttributeError, match="no attribute 'conjure'"):
+        regard.conjure  # noqa: B018

@@ -1,43 +1,70 @@
 """regard: one core that computes every attention mechanism, and lets you see what it attended to.
 
 ATTN(Q, K, V) = normalize[ score(Q, K) + mask ] · V
+
+Every name is imported when it is first used, so that `import regard` and `regard --help` are quick.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from regard.attention import (
-    Attended,
-    attend,
-    attend_features,
-    attend_linear,
-    attention_weight,
-    explain,
-)
-from regard.core.mask import (
-    Mask,
-    causal,
-    from_torch_mha,
-    lengths,
-    segments,
-    visible,
-    window,
-)
-from regard.core.normalize import Gumbel
-from regard.core.score import (
-    ActivatedGeneral,
-    Additive,
-    BiasedGeneral,
-    Concat,
-    Cosine,
-    Dot,
-    General,
-    Location,
-    ScaledDot,
-)
-from regard.core.weighted_sum import weighted_sum
+if TYPE_CHECKING:
+    from regard.attention import (
+        Attended,
+        attend,
+        attend_features,
+        attend_linear,
+        attention_weight,
+        explain,
+    )
+    from regard.core.mask import (
+        Mask,
+        causal,
+        from_torch_mha,
+        lengths,
+        segments,
+        visible,
+        window,
+    )
+    from regard.core.normalize import Gumbel
+    from regard.core.score import (
+        ActivatedGeneral,
+        Additive,
+        BiasedGeneral,
+        Concat,
+        Cosine,
+        Dot,
+        General,
+        Location,
+        ScaledDot,
+    )
+    from regard.core.weighted_sum import weighted_sum
+    from regard.tasks import load
+    from regard.trace import capture, load_trace
 
 __version__ = "0.1.0"
+
+_EXPORTS = {
+    "regard.attention": (
+        "Attended", "attend", "attend_features", "attend_linear", "attention_weight", "explain",
+    ),
+    "regard.core.mask": (
+        "Mask", "causal", "from_torch_mha", "lengths", "segments", "visible", "window",
+    ),
+    "regard.core.normalize": ("Gumbel",),
+    "regard.core.score": (
+        "ActivatedGeneral", "Additive", "BiasedGeneral", "Concat", "Cosine", "Dot", "General",
+        "Location", "ScaledDot",
+    ),
+    "regard.core.weighted_sum": ("weighted_sum",),
+    "regard.tasks": ("load",),
+    "regard.trace": ("capture", "load_trace"),
+}  # fmt: skip
+_HOME = {name: module for module, names in _EXPORTS.items() for name in names}
+_SUBPACKAGES = (
+    "analysis", "data", "decoding", "evaluation", "layers", "models", "recipes", "tasks", "trace",
+    "training", "visual",
+)  # fmt: skip
 
 __all__ = [
     "ActivatedGeneral",
@@ -70,21 +97,15 @@ __all__ = [
     "window",
 ]
 
-_LATE = {"capture": "regard.trace", "load": "regard.tasks", "load_trace": "regard.trace"}
-_AREAS = (
-    "analysis", "data", "decoding", "evaluation", "layers", "models", "recipes", "tasks", "trace",
-    "training", "visual",
-)  # fmt: skip
-"""What is imported when somebody asks for it, so that importing regard stays quick."""
-
 
 def __getattr__(name: str) -> Any:
-    if name in _AREAS:
+    if name in _SUBPACKAGES:
         return import_module(f"regard.{name}")
-    if name not in _LATE:
+    if name not in _HOME:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    return getattr(import_module(_LATE[name]), name)
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE, *_AREAS})
+    return sorted({*globals(), *_HOME, *_SUBPACKAGES})

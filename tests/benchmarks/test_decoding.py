@@ -31,5 +31,5 @@ def test_a_place_that_is_not_there_is_refused(capsys):
 
 
 def test_a_peer_that_nobody_is_is_refused(capsys):
-    assert main(["bench", "decoding", "--only", "nobody"]) == 1
+    assert main(["bench", "decoding", "--only", "nobody"]) == 2
     assert "is part of no peer's name: torch.nn, all scores" in capsys.readouterr().err

@@ -1,11 +1,15 @@
 import json
+import re
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 import torch
 
 import regard
 from regard.cli import main
+from regard.cli.packages import EXTRAS
 
 
 @pytest.fixture
@@ -50,8 +54,30 @@ def test_the_text_says_what_the_json_says(report, capsys):
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.setattr("regard.cli.doctor.PACKAGES", {"absent-package": "kernels"})
+    monkeypatch.setattr("regard.cli.doctor._version", lambda name: None if name in EXTRAS else "1")
     assert main(["doctor"]) == 0
     shown = capsys.readouterr().out
-    assert "not installed: pip install 'regard[kernels]'" in shown
+    assert "not installed: pip install '.[kernels]'" in shown
     assert "not available" in shown
+
+
+def test_every_optional_package_of_the_project_is_known_with_its_extra(report):
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    extras = {
+        extra: {re.split(r"[<>=\[]", requirement)[0] for requirement in requirements}
+        for extra, requirements in project["project"]["optional-dependencies"].items()
+    }
+    assert all(package in extras[extra] for package, extra in EXTRAS.items())
+    listed = set().union(*(names for extra, names in extras.items() if extra != "dev"))
+    assert listed - {"regard"} == {name for name, extra in EXTRAS.items() if extra != "dev"}
+    assert set(EXTRAS) <= set(report["versions"])
+
+
+def test_a_kernel_that_does_not_run_is_not_claimed(monkeypatch, capsys):
+    monkeypatch.setattr("regard.paths.kernels.compile.has_numba", lambda: False)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert not report["kernels"]["available"]
+    (additive,) = (plan for plan in report["paths"] if plan["request"] == "additive")
+    assert "compiled" not in additive["reason"]

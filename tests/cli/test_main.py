@@ -49,7 +49,7 @@ def test_no_command_shows_the_help_and_counts_as_bad_usage(capsys):
         (["--quiet", "doctor"], "--quiet"),
         (["evaluate"], "Missing argument 'run'. (see regard evaluate --help)"),
         (["compare"], "Missing argument 'RECIPE|CONFIG.toml'. (see"),
-        (["data", "get"], "Missing argument 'name'. (see regard data get --help)"),
+        (["data", "get"], "Missing argument 'NAME'. (see regard data get --help)"),
         (["compare", "dates", "--scores", ","], "regard: --decoders and what"),
     ],
 )
@@ -101,13 +101,13 @@ def test_without_its_packages_the_command_names_the_extra(package, monkeypatch, 
     monkeypatch.setitem(sys.modules, package, None)  # as Python marks what cannot be imported
     assert main(["doctor"]) == 1
     shown = capsys.readouterr()
-    assert shown.err == f"regard: this command needs {package}: pip install 'regard[cli]'\n"
+    assert shown.err == f"regard: this command needs {package}: pip install '.[cli]'\n"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_leaves_early_gets_no_traceback(unbuffered):
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": unbuffered}
-    command = [sys.executable, "-m", "regard.cli", "doctor"]
+    command = [sys.executable, "-m", "regard", "doctor"]
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -126,7 +126,7 @@ def test_a_reader_that_leaves_early_gets_no_traceback(unbuffered):
 )
 def test_a_closed_stream_swallows_what_would_go_there(command, status):
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    shell = ["sh", "-c", f'"{sys.executable}" -m regard.cli {command}']
+    shell = ["sh", "-c", f'"{sys.executable}" -m regard {command}']
     done = subprocess.run(shell, env=environment, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (status, b"", b"")
 

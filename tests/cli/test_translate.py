@@ -200,6 +200,6 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
 
 def _process(run, *options):
     """A process that translates: its command, and how to start it."""
-    command = [sys.executable, "-m", "regard.cli", "translate", str(run), *options]
+    command = [sys.executable, "-m", "regard", "translate", str(run), *options]
     environment = {**os.environ, "PYTHONPATH": str(Path(regard.__file__).parents[1])}
     return command, {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}

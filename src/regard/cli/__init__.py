@@ -6,15 +6,17 @@ from importlib.util import find_spec
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 0 done, 1 failed, 2 wrongly called.
+    """Run a command line and return its exit status.
+
+    0 done, 1 failed, 2 bad usage, 130 interrupted.
 
     Args:
-        arguments: what follows `regard`; by default, what the shell gave
+        arguments: what follows `regard`; by default those of the process
     """
     missing = [name for name in ("typer", "rich") if find_spec(name) is None]
     if missing:
-        needs = " and ".join(missing)
-        print(f"regard: this command needs {needs}: pip install 'regard[cli]'", file=sys.stderr)
+        names = " and ".join(missing)
+        print(f"regard: this command needs {names}: pip install '.[cli]'", file=sys.stderr)
         return 1
 
     from regard.cli.app import run

@@ -3,7 +3,7 @@
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -18,6 +18,8 @@ from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
 from regard.cli.gallery import gallery
 from regard.cli.generate import generate
+from regard.cli.output import one_line, prepare_streams
+from regard.cli.packages import install_hint, missing_package
 from regard.cli.pair import pair
 from regard.cli.recommend import recommend
 from regard.cli.see import see
@@ -26,11 +28,27 @@ from regard.cli.translate import translate
 
 app = typer.Typer(
     name="regard",
-    add_completion=False,
+    rich_markup_mode=None,  # plain text, of which nothing is cut
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 done, 1 failed, 2 wrongly called.",
+    epilog="Exit status: 0 done, 1 failed, 2 bad usage, 130 interrupted.",
 )
+
+# In the order of the help; each with an example.
+COMMANDS: dict[Callable[..., None], str] = {
+    demo: "regard demo",
+    train: "regard train dates --set training.epochs=1",
+    classify: "regard classify runs/nsmc '재미있다'",
+    pair: "regard pair runs/pair",
+    recommend: "regard recommend runs/recommend --user 1",
+    generate: "regard generate runs/language",
+    translate: "echo 'March 3rd, 2031' | regard translate runs/dates --beam 5",
+    evaluate: "regard evaluate runs/dates --json",
+    see: "regard see runs/dates 'March 3rd, 2031' --out dates.html --out dates.png",
+    compare: "regard compare dates --decoders luong,transformer --scores dot,general",
+    gallery: "regard gallery --out gallery",
+    doctor: "regard doctor --json",
+}
 
 
 def _print_version(wanted: bool) -> None:
@@ -44,9 +62,13 @@ def regard(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print the traceback of an error.")
+    ] = False,
 ) -> None:
     """Attention: every mechanism through one call, fast, exact and visible."""
     if context.invoked_subcommand is None:
@@ -54,28 +76,18 @@ def regard(
         raise typer.Exit(2)
 
 
-app.command()(classify)
-app.command()(compare)
-app.command()(demo)
-app.command()(doctor)
-app.command()(evaluate)
-app.command()(gallery)
-app.command()(generate)
-app.command()(pair)
-app.command()(recommend)
-app.command()(see)
-app.command()(train)
-app.command()(translate)
-app.add_typer(bench, name="bench")
-app.add_typer(data, name="data")
+for command, example in COMMANDS.items():
+    app.command(epilog=f"Example: {example}")(command)
+app.add_typer(data, name="data", epilog="Example: regard data get multi30k")
+app.add_typer(bench, name="bench", epilog="Example: regard bench attention --quick")
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; every error becomes one sentence on standard error and a status.
 
-    `--debug` counts wherever it stands before a `--`, since one adds it after something failed.
+    `--debug` counts anywhere before a `--`, since one adds it after something failed.
     """
-    _open_streams()
+    prepare_streams()
     before = [*arguments, "--"].index("--")
     debug = "--debug" in arguments[:before]
     plain = [*(a for a in arguments[:before] if a != "--debug"), *arguments[before:]]
@@ -83,10 +95,14 @@ def run(arguments: Sequence[str]) -> int:
         status = app(args=plain, prog_name="regard", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough; typer also says 1
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception as error:
+    except KeyboardInterrupt:
+        return 130
+    except BaseException as error:  # panics of compiled extensions are not Exceptions
+        if isinstance(error, SystemExit) and not isinstance(error.code, str):
+            return error.code or 0
         if debug:
             traceback.print_exc()
         elif sentence := _sentence(error):
@@ -94,23 +110,14 @@ def run(arguments: Sequence[str]) -> int:
         return getattr(error, "exit_code", 1)
 
 
-def _open_streams() -> None:
-    """Put nothing in the place of closed streams: Python would print errors among the data."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-
-
-def _sentence(error: Exception) -> str:
-    """What went wrong, in one line; empty if typer has shown the help instead."""
+def _sentence(error: BaseException) -> str:
+    """Return what went wrong, in one line; empty if the help was printed instead."""
+    if isinstance(error, ModuleNotFoundError) and (package := missing_package(error.name)):
+        return f"regard: this command needs {package}: {install_hint(package)}"
     if not isinstance(error, typer.TyperException):
-        return f"regard: {_one_line(str(error)) or type(error).__name__}"
+        return f"regard: {one_line(str(error)) or type(error).__name__}"
     ours = isinstance(error, typer.BadParameter) and error.param is None and error.message
-    message = _one_line(ours or error.format_message())
+    message = one_line(ours or error.format_message())
     context = getattr(error, "ctx", None)
     command = "regard" if context is None else context.command_path
     return f"regard: {message} (see {command} --help)" if message else ""
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

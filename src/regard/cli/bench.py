@@ -1,4 +1,4 @@
-"""`regard bench`: measure this machine, beside the peers, in one run."""
+"""`regard bench`: measure this machine, side by side with other libraries, in one run."""
 
 import sys
 from importlib import import_module
@@ -8,21 +8,25 @@ from typing import Annotated
 
 import typer
 
-import regard
+from regard.cli.output import check_output
 
 bench = typer.Typer(
-    help="Measure regard beside its peers, in one run, on the same tensors.", no_args_is_help=True
+    help="Measure regard side by side with other libraries.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
-
+Quick = Annotated[bool, typer.Option("--quick", help="Small cases, fewer rounds.")]
 Json = Annotated[
-    Path | None, typer.Option("--json", help="Write the rows to this file.", dir_okay=False)
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Also write the rows here.", dir_okay=False),
 ]
 JoeyNMT = Annotated[
     Path | None,
     typer.Option(
         "--joeynmt",
-        help="Also run JoeyNMT 2.3 in this virtual environment, which is made if need be.",
+        metavar="VENV",
+        help="Also run JoeyNMT 2.3 in this virtual environment, created if missing.",
         file_okay=False,
     ),
 ]
@@ -30,67 +34,74 @@ JoeyNMT = Annotated[
 
 @bench.callback()
 def _group() -> None:
-    """Measure regard beside its peers, in one run, on the same tensors."""
+    """Measure regard side by side with other libraries, in one run, on the same tensors.
+
+    Each row is printed as soon as it is measured; Ctrl-C keeps those printed so far.
+    """
 
 
-@bench.command()
+@bench.command(epilog="Example: regard bench attention --quick --only causal")
 def attention(
-    quick: Annotated[bool, typer.Option("--quick", help="Small cases, fewer rounds.")] = False,
+    quick: Quick = False,
     json: Json = None,
     chart: Annotated[
         Path | None,
         typer.Option(
-            "--chart", help="Draw time and memory against length to this PNG.", dir_okay=False
+            metavar="FILE.png", help="Draw time and memory against length.", dir_okay=False
         ),
     ] = None,
-    only: Annotated[str, typer.Option("--only", help="Cases whose name contains this.")] = "",
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only cases whose name contains this.")
+    ] = "",
     memory: Annotated[
         bool, typer.Option(help="Measure peak memory, each case in a fresh process.")
     ] = True,
 ) -> None:
-    """Every way of computing attention against textbook PyTorch, SDPA, torch.compile and others.
+    """Attention against textbook PyTorch, SDPA, torch.compile.
 
     Each peer is first checked to give the same answer. A ratio above 1 means regard is faster.
     """
-    _check_folders(json, chart)
-    _benchmarks("attention").main(
-        quick=quick, json_file=json, chart_file=chart, only=only, memory=memory
-    )
+    _check(json, chart)
+    benchmark = _benchmark("attention")
+    _select(benchmark, only, quick=quick)
+    benchmark.main(quick=quick, json_file=json, chart_file=chart, only=only, memory=memory)
 
 
-@bench.command()
-def training(
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer steps and rounds.")] = False,
-    json: Json = None,
-    joeynmt: JoeyNMT = None,
-) -> None:
-    """Transformer-tiny on Multi30k en→de against a plain PyTorch loop, in target tokens a second.
+@bench.command(epilog="Example: regard bench training --quick")
+def training(quick: Quick = False, json: Json = None, joeynmt: JoeyNMT = None) -> None:
+    """Training a small Transformer against a plain PyTorch loop.
 
-    The data is read from REGARD_DATA: `regard data get multi30k` fetches it.
+    Multi30k, English to German, in target tokens per second: `regard data get multi30k`.
     """
-    _check_folders(json)
-    _benchmarks("training").main(quick=quick, json_file=json, joeynmt=joeynmt)
+    _check(json)
+    _benchmark("training").main(quick=quick, json_file=json, joeynmt=joeynmt)
 
 
-@bench.command()
+@bench.command(epilog="Example: regard bench decoding --quick --beam 5")
 def decoding(
-    quick: Annotated[bool, typer.Option("--quick", help="Few sentences, one round.")] = False,
+    quick: Quick = False,
     json: Json = None,
     joeynmt: JoeyNMT = None,
-    beam: Annotated[int, typer.Option(min=2, help="Size of the beams.")] = 5,
-    sentences: Annotated[int, typer.Option(min=1, help="In a batch.")] = 128,
-    only: Annotated[str, typer.Option("--only", help="Peers whose name contains this.")] = "",
+    beam: Annotated[int, typer.Option(min=2, max=1000, metavar="N", help="Beam size.")] = 5,
+    sentences: Annotated[
+        int, typer.Option(min=1, max=100_000, metavar="N", help="Sentences in a batch.")
+    ] = 128,
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only peers whose name contains this.")
+    ] = "",
     run: Annotated[
         Path | None,
-        typer.Option(help="A trained run of multi30k whose weights to take, not random ones."),
+        typer.Option(metavar="RUN", help="Take the weights of this run of multi30k, not random."),
     ] = None,
 ) -> None:
-    """Greedy and beam search against plain loops, CTranslate2 and JoeyNMT on equal weights.
+    """Greedy and beam search against plain loops and CTranslate2.
 
-    1,000 sentences of Multi30k, from the folder that REGARD_DATA names.
+    1,000 sentences of Multi30k: `regard data get multi30k`.
     """
-    _check_folders(json)
-    _benchmarks("decoding").main(
+    _check(json)
+    benchmark = _benchmark("decoding")
+    _select(benchmark, only)
+    benchmark.main(
         quick=quick,
         json_file=json,
         joeynmt=joeynmt,
@@ -101,16 +112,22 @@ def decoding(
     )
 
 
-def _check_folders(*files: Path | None) -> None:
-    """Raise now, not after minutes of measuring, if a file could not be written."""
+def _check(*files: Path | None) -> None:
     for file in files:
-        if file is not None and not file.absolute().parent.is_dir():
-            raise ValueError(f"there is no folder {file.absolute().parent} to write {file.name} to")
+        if file is not None:
+            check_output(file, option="", new_folders=False)
 
 
-def _benchmarks(name: str) -> ModuleType:
-    """A module of the benchmarks folder, which is in the source tree, not in the package."""
-    root = Path(regard.__file__).parents[2]
+def _select(benchmark: ModuleType, only: str, **options: bool) -> None:
+    try:
+        benchmark.select(only, **options)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _benchmark(name: str) -> ModuleType:
+    """Import a module of the benchmarks folder, which is in the source tree only."""
+    root = Path(__file__).parents[3]
     if not (root / "benchmarks" / f"{name}.py").is_file():
         raise FileNotFoundError(
             "the benchmarks are part of the source tree: clone the repository, install it with "

@@ -1,39 +1,37 @@
-"""`regard data`: what data there is; fetch it with a checksum; generate it."""
+"""`regard data`: list the datasets, fetch them with a checksum, generate them."""
 
-import json
-import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-data = typer.Typer(help="What data there is; fetch it; generate it.", no_args_is_help=True)
+from regard.cli.output import StatusLine, check_output, write_json
+
+data = typer.Typer(
+    help="List, fetch and generate datasets.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Folder = Annotated[
     Path | None,
-    typer.Option(
-        "--folder", help="The data folder; by default REGARD_DATA, else the user's cache."
-    ),
+    typer.Option(metavar="DIR", help="Where data is; else REGARD_DATA, else the user's cache."),
 ]
 
 
 @data.callback()
 def _group() -> None:
-    """What data there is; fetch it; generate it."""
+    """List, fetch and generate datasets."""
 
 
-@data.command("list")
-def listing(
+@data.command("list", epilog="Example: regard data list --json")
+def list_datasets(
     folder: Folder = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Every task with its data: generated, or read from files, and whether they are there."""
+    """List every dataset, how to get it and whether it is there."""
     rows = list(_rows(folder))
     if as_json:
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
-        return
+        return write_json(rows, indent=2)
     for row in rows:
         print(f"{row['name']:<16}{row['about']}")
         if row["kind"] == "generated":
@@ -45,24 +43,25 @@ def listing(
             else f"reads local files, not fetched: put {', '.join(row['files'])} into "
             f"{row['folder']}, from {row['home']}"
         )
-        print(f"{'':<16}{'here, in ' + row['folder'] if row['here'] else 'not here; ' + how}")
-        print(f"{'':<16}licence: {row['licence']}")
+        state = f"here, in {row['folder']}" if row["here"] else f"not here; {how}"
+        print(f"{'':<16}{state}\n{'':<16}licence: {row['licence']}")
 
 
-@data.command()
+@data.command(epilog="Example: regard data get multi30k")
 def get(
-    name: Annotated[str, typer.Argument(help="A dataset of `regard data list`.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset of `regard data list`.")],
     folder: Folder = None,
     url: Annotated[
-        str | None, typer.Option("--url", help="Fetch the dataset's only file from here instead.")
+        str | None,
+        typer.Option(metavar="URL", help="Fetch the dataset's only file from here instead."),
     ] = None,
     sha256: Annotated[
-        str | None, typer.Option("--sha256", help="The checksum of what --url gives.")
+        str | None, typer.Option(metavar="SHA256", help="The checksum of the file at --url.")
     ] = None,
 ) -> None:
-    """Fetch the files of a dataset, check them against their checksums, and print the licence.
+    """Fetch a dataset, check it, and print its licence.
 
-    An interrupted download goes on where it stopped when the command is run again.
+    An interrupted download continues where it stopped when the command is run again.
     """
     from regard.data.datasets import Remote, data_folder, find_dataset
     from regard.data.fetch import fetch
@@ -88,29 +87,36 @@ def get(
         )
     for file in remote:
         path = data_folder(folder) / file.path
-        new = fetch(file.url, path, file.sha256, _Progress(path.name))
+        new = fetch(file.url, path, file.sha256, _progress(path.name))
         print(f"{path} {'fetched' if new else 'is there already'}, sha256 {file.sha256}")
     print(f"licence of {name}: {dataset.licence}")
 
 
-@data.command()
+@data.command(epilog="Example: regard data make dates --out dates.tsv --count 1000")
 def make(
-    name: Annotated[str, typer.Argument(help="A generated task of `regard data list`.")],
-    out: Annotated[Path, typer.Option("--out", help="The file to write.", dir_okay=False)],
-    count: Annotated[int, typer.Option("--count", min=1, help="How many pairs.")] = 10_000,
-    seed: Annotated[int, typer.Option("--seed", help="Where the pairs come from.")] = 0,
-    split: Annotated[str, typer.Option("--split", help="train, valid or test.")] = "train",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A generated dataset of `regard data list`.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.", dir_okay=False)],
+    count: Annotated[
+        int, typer.Option(min=1, max=100_000_000, metavar="N", help="Number of pairs.")
+    ] = 10_000,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random pairs.")] = 0,
+    split: Annotated[str, typer.Option(metavar="SPLIT", help="train, valid or test.")] = "train",
 ) -> None:
-    """Write pairs of a generated task as TSV; `signal`, whose sources are frames, as npz."""
+    """Generate a dataset of pairs as TSV.
+
+    `signal`, whose sources are float frames, is written as npz.
+    """
+    from regard.core.files import atomic_file
     from regard.core.names import did_you_mean
     from regard.data.frames import write_frames
     from regard.data.generated import GENERATED, SPLITS, generate
 
-    for what, given, known in (("task", name, GENERATED), ("split", split, SPLITS)):
+    for what, given, known in (("dataset", name, GENERATED), ("split", split, SPLITS)):
         if given not in known:
             raise typer.BadParameter(f"unknown {what} {given!r}{did_you_mean(given, known)}")
-    if not out.absolute().parent.is_dir():
-        raise ValueError(f"there is no folder {out.absolute().parent} to write {out.name} to")
+    check_output(out, new_folders=False)
     frames = GENERATED[name].source is None
     if frames != (out.suffix == ".npz"):
         wanted = "an npz file, since its sources are frames" if frames else "TSV, not npz"
@@ -119,13 +125,8 @@ def make(
     if frames:
         write_frames(pairs, out)
     else:
-        part = out.with_name(f"{out.name}.{os.getpid()}.part")
-        try:
-            with part.open("w", encoding="utf-8", newline="\n") as file:
-                file.writelines(f"{source}\t{target}\n" for source, target in pairs)
-            part.replace(out)
-        finally:
-            part.unlink(missing_ok=True)
+        with atomic_file(out) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{source}\t{target}\n" for source, target in pairs)
     print(f"{out}: {len(pairs)} pairs of {name}, {split}, seed {seed}")
 
 
@@ -134,8 +135,8 @@ def _rows(folder: Path | None) -> Iterator[dict[str, Any]]:
     from regard.data.generated import GENERATED
 
     where = data_folder(folder)
-    for name, task in GENERATED.items():
-        yield {"name": name, "kind": "generated", "about": task.about}
+    for name, generated in GENERATED.items():
+        yield {"name": name, "kind": "generated", "about": generated.about}
     for name, dataset in DATASETS.items():
         yield {
             "name": name,
@@ -150,19 +151,14 @@ def _rows(folder: Path | None) -> Iterator[dict[str, Any]]:
         }
 
 
-class _Progress:
-    """Bytes so far on standard error: one line that is rewritten, or nothing if nobody looks."""
+def _progress(name: str) -> Callable[[int, int | None], None]:
+    status = StatusLine()
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.shown = -1
+    def show(done: int, total: int | None) -> None:
+        if total:
+            whole = done >= total
+            status.show(f"{name}: {done * 100 // total} % of {total:,} bytes", done=whole)
+        else:
+            status.show(f"{name}: {done:,} bytes")
 
-    def __call__(self, done: int, total: int | None) -> None:
-        share = done * 100 // total if total else done >> 20
-        whole = total is not None and done >= total
-        if share == self.shown or not (sys.stderr.isatty() or whole):
-            return
-        self.shown = share
-        amount = f"{share} % of {total:,} bytes" if total else f"{done:,} bytes"
-        front, end = ("\r", "\n" if whole else "") if sys.stderr.isatty() else ("", "\n")
-        print(f"{front}{self.name}: {amount}", end=end, file=sys.stderr, flush=True)
+    return show

@@ -1,59 +1,51 @@
 """`regard doctor`: what is installed, what the machine offers, and which paths would be taken."""
 
-import json
 import os
 import platform
 import textwrap
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
-from torch import Tensor
 
-import regard
-from regard.paths.kernels.compile import parallel
+from regard.cli.output import write_json
+from regard.cli.packages import EXTRAS, install_hint
 
-# Every package that some part of regard uses, and the extra that brings it.
-PACKAGES = {
-    "numba": "kernels",
-    "typer": "cli",
-    "rich": "cli",
-    "matplotlib": "visual",
-    "datasets": "training",
-    "pydantic": "training",
-    "sacrebleu": "training",
-    "safetensors": "training",
-    "tensorboard": "training",
-    "tokenizers": "training",
-}
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Versions, threads, kernels, and which path typical requests would take."""
+    """Print versions, threads, kernels and the paths of typical calls."""
     report = {
         "versions": versions(),
         "machine": machine(),
         "kernels": kernels(),
         "paths": paths(),
     }
-    print(json.dumps(report, indent=2) if as_json else as_text(report))
+    if as_json:
+        write_json(report, indent=2)
+    else:
+        print(as_text(report))
 
 
 def versions() -> dict[str, str | None]:
-    """The version of each package, None where it is not installed."""
+    """Return the version of each package, None where it is not installed."""
+    import regard
+
     return {
         "regard": regard.__version__,
         "python": platform.python_version(),
-        **{name: _version(name) for name in ("torch", "numpy", *PACKAGES)},
+        **{name: _version(name) for name in ("torch", "numpy", *EXTRAS)},
     }
 
 
 def machine() -> dict[str, Any]:
-    """What torch may use here: processors, their instructions, threads, accelerators."""
+    """Return what torch may use here: processors, their instructions, threads, accelerators."""
+    import torch
+
     return {
         "system": platform.platform(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
@@ -67,23 +59,34 @@ def machine() -> dict[str, Any]:
 
 
 def kernels() -> dict[str, Any]:
-    """Whether the compiled kernels can run, tried by importing their compiler."""
+    """Return whether the compiled kernels can run, found out by running one."""
+    import torch
+
+    import regard
+    from regard.paths.kernels.compile import parallel
+
+    query = torch.randn(1, 3, 2)
     try:
-        import_module("numba")
+        import numba  # noqa: F401
+
+        score = regard.Additive(2, 2, 2)
+        regard.attend(query, query, query, score=score, path="additive_kernel")
         several = parallel()
     except Exception as error:  # a broken installation raises anything; the doctor reports it
         return {"available": False, "reason": f"numba cannot be used: {error}"}
-    threads = (
-        "on several threads" if several else "on one thread: numba finds neither OpenMP nor TBB"
-    )
-    return {"available": True, "reason": f"compiled by numba, {threads}"}
+    threads = "several threads" if several else "one thread: numba finds neither OpenMP nor TBB"
+    return {"available": True, "reason": f"compiled by numba, on {threads}"}
 
 
 def paths() -> list[dict[str, str]]:
-    """What `explain` says about a handful of typical requests."""
+    """Return what `explain` reports about a handful of typical calls."""
+    import torch
+
+    import regard
+
     query, key, value = torch.randn(3, 2, 8, 512, 64)  # each (batch, heads, length, dim)
 
-    def euclidean(query: Tensor, key: Tensor) -> Tensor:
+    def euclidean(query: "Tensor", key: "Tensor") -> "Tensor":
         return -torch.cdist(query, key)
 
     requests: dict[str, dict[str, Any]] = {
@@ -101,24 +104,23 @@ def paths() -> list[dict[str, str]]:
 
 
 def as_text(report: dict[str, Any]) -> str:
-    """Lay the report out for a reader."""
+    """Lay the report out for a reader, in 80 columns."""
     lines = ["versions"]
     for name, number in report["versions"].items():
-        hint = f"not installed: pip install 'regard[{PACKAGES[name]}]'" if name in PACKAGES else "?"
-        lines.append(f"  {name:<28}{number or hint}")
+        lines.append(f"  {name:<28}{number or 'not installed: ' + install_hint(name)}")
     lines.append("machine")
-    lines += [f"  {name:<28}{_word(what)}" for name, what in report["machine"].items()]
+    lines += [f"  {name:<28}{_word(value)}" for name, value in report["machine"].items()]
     able = "available" if report["kernels"]["available"] else "not available"
-    lines += ["kernels", f"  {able:<28}{report['kernels']['reason']}"]
+    lines += ["kernels", *_wrapped(f"  {able:<28}", report["kernels"]["reason"])]
     lines.append("paths, for 2 sequences of 512, 8 heads of 64, float32")
     for plan in report["paths"]:
-        lines += textwrap.wrap(
-            plan["reason"],
-            width=100,
-            initial_indent=f"  {plan['request']:<14}{plan['path']:<14}",
-            subsequent_indent=" " * 30,
-        )
+        lines += _wrapped(f"  {plan['request']:<14}{plan['path']:<16}", plan["reason"])
     return "\n".join(lines)
+
+
+def _wrapped(start: str, text: str) -> list[str]:
+    indent = " " * len(start)
+    return textwrap.wrap(text, width=80, initial_indent=start, subsequent_indent=indent)
 
 
 def _version(name: str) -> str | None:
@@ -134,7 +136,7 @@ def _processors() -> int | None:
     return os.cpu_count()
 
 
-def _word(what: object) -> str:
-    if isinstance(what, bool):
-        return "yes" if what else "no"
-    return "not set" if what is None else str(what)
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "not set" if value is None else str(value)

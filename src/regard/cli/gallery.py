@@ -6,18 +6,22 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.output import check_output
+
 
 def gallery(
     out: Annotated[
-        Path, typer.Option("--out", help="The folder to write to.", file_okay=False)
+        Path, typer.Option("--out", metavar="DIR", help="Directory to write to.", file_okay=False)
     ] = Path("gallery"),
 ) -> None:
-    """Draw every mechanism on one small input, with formula and measured cost, on one page.
+    """Draw every mechanism on one page, with formula and cost.
 
-    The page is one file, needs no network and opens from disk.
+    The page is one file that needs no network. Files in the directory that were not written by
+    this command are never overwritten.
     """
     from regard.visual.gallery import check_folder, exhibits, write
 
+    check_output(out)
     check_folder(out)
     shown = []
     for exhibit in exhibits():

@@ -47,15 +47,16 @@ def train(
 
     A resumed run goes by its own config.toml, of which --set can change the training table.
     """
-    from regard.recipes import describe_recipes
+    if listing:
+        from regard.recipes import describe_recipes
+
+        for name, sentence in describe_recipes().items():
+            print(f"{name:<21}{sentence}")
+        return
     from regard.training import read_run_config
     from regard.training import train as run_training
     from regard.training.run_directory import check_free
 
-    if listing:
-        for name, sentence in describe_recipes().items():
-            print(f"{name:<21}{sentence}")
-        return
     if recipe is None and not (resume and out is not None):
         raise typer.BadParameter("give a recipe, such as dates, or a configuration file")
     name, source = _resolve(recipe) if recipe is not None else ("", None)

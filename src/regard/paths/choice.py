@@ -11,6 +11,7 @@ from regard.core.names import did_you_mean
 from regard.core.request import Request
 from regard.paths import additive, banded, fused, gather
 from regard.paths.blockwise import blockwise
+from regard.paths.kernels import compile as compiled
 from regard.paths.reference import reference
 
 PATHS: dict[str, Callable[[Request], Tensor]] = {
@@ -53,10 +54,11 @@ def choose(request: Request, path: str = "auto") -> tuple[str, str]:
             return "banded", f"{request.mask} hides whole blocks of keys, which are skipped"
         return "fused", "the score is a dot product and its softmax is fused by torch"
     if is_additive(request.score):
+        how = "compiled" if compiled.available(request.query) else "computed by torch"
         why = additive.unsupported_reason(request)
         if why:
-            return "blockwise", f"the score is compiled, the rest runs in blocks of queries ({why})"
-        return "additive_kernel", "w · tanh(q + k) has a compiled kernel that holds no map"
+            return "blockwise", f"the score is {how}, the rest runs in blocks of queries ({why})"
+        return "additive_kernel", f"w · tanh(q + k) has a kernel that holds no map, {how} here"
     return "blockwise", "this score cannot be fused, so it runs in blocks of queries"
 
 
