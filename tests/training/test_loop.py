@@ -167,7 +167,7 @@ class Signal(Silent):
             signal.raise_signal(self.number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_the_rest_is_as_if_it_had_not_come(tmp_path, largest, configure, number):
     config = configure(epochs=3, lr=0.01)
     before = signal.getsignal(signal.SIGINT)

@@ -93,7 +93,10 @@ def read_run_config(run: str | Path) -> Config:
         what = "is a file" if run.is_file() else "does not exist"
         what = "has no config.toml" if run.is_dir() else what
         raise FileNotFoundError(f"{run} is not a run directory: it {what}")
-    config = read_config(path)
+    try:
+        config = read_config(path)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged or was edited: {error}") from error
     if (run / MANIFEST).exists():
         manifest = _read_manifest(run)
         for name, was, now in changed_keys(manifest["config"], _fixed(config)):
