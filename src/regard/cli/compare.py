@@ -70,8 +70,7 @@ def compare(
     from regard.tasks.lengths import lengths
     from regard.tasks.variants import variants
     from regard.training.config import load_toml
-    from regard.visual.figure.learning import learning
-    from regard.visual.figure.lines import Panel, panels
+    from regard.visual.figure.lines import Panel, learning, panels
 
     sizes = _names(counted or "")
     if not all(size.isdecimal() for size in sizes):

@@ -31,6 +31,8 @@ def generate(
     options = {"temperature": temperature, "top_k": top_k, "seed": seed}
     print(writer.generate(prompt, length=length, **options))  # type: ignore[arg-type]
     if figure is not None:
-        from regard.visual.figure.heads import draw_heads
+        from regard.trace import Trace
+        from regard.visual.figure import grid
 
-        draw_heads(*writer.attention(prompt), figure)
+        tokens, maps = writer.attention(prompt)
+        grid(Trace.of_maps(maps, queries=tokens), figure)

@@ -146,18 +146,12 @@ def _print(trace: "Trace") -> None:
 def _figure(trace: "Trace", file: Path) -> Path:
     """Where a text is aligned with another, that map is the picture; else all of them are.
 
-    Of a text that only looks at itself every head is drawn, with the tokens beside it.
     """
     import torch
 
     from regard.visual.figure import draw, heatmap
 
     crossing = [c for c in trace.calls if {c.queries, c.keys} == {"source", "target"}]
-    if not crossing and set(trace.tokens) == {"source"}:
-        from regard.visual.figure.heads import draw_heads
-
-        maps = {call.name: call.map.dense() for call in trace.calls}
-        return draw_heads(trace.tokens["source"], maps, file)
     if not crossing:
         return draw(trace, file)
     mean = torch.stack([call.map.dense().mean(0) for call in crossing]).mean(0)  # (M, N)

@@ -1,11 +1,12 @@
 """Charts of several models: a line for each, the same wherever it is drawn."""
 
+import itertools
+
 import pytest
 from matplotlib.colors import same_color
 
 from regard.visual.figure.canvas import figure
-from regard.visual.figure.learning import learning
-from regard.visual.figure.lines import Panel, panels, plot
+from regard.visual.figure.lines import Panel, label_lines, learning, panels, plot
 
 NAMES = ["plain", "luong-dot", "luong-general"]
 
@@ -42,3 +43,19 @@ def test_runs_of_very_different_times_are_drawn_and_marked(tmp_path):
     near = learning(runs, tmp_path / "a.svg", metric="exact", target=0.8).read_text()
     runs["gnmt"][1] = (4.0, 0.9)
     assert learning(runs, tmp_path / "b.svg", metric="exact").read_text() != near
+
+
+def test_lines_are_labelled_at_their_ends_without_overlaps():
+    place = figure(3, 3).subplots()
+    same = [(1.0, 2.0), (3.0, 5.0)]
+    plot(place, {"plain": same, "luong-dot": same, "luong-general": [(1.0, 0.0)]}, NAMES)
+    label_lines(place)
+    labels = {text.get_text(): text for text in place.texts}
+    assert labels.keys() == set(NAMES)
+    heights = sorted(text.get_position()[1] for text in place.texts)
+    inches = place.get_window_extent().height / place.get_figure().dpi
+    assert min(b - a for a, b in itertools.pairwise(heights)) * inches > 0.13
+    assert heights[-1] <= 1
+    plain, dot, _ = place.get_lines()
+    assert same_color(labels["plain"].get_color(), plain.get_color())
+    assert plain.get_linewidth() > dot.get_linewidth()  # seen beneath the line that hides it

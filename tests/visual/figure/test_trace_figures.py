@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 from regard.trace import Call, Trace
 from regard.visual.figure import comparison, curves, diagnostics, draw, grid, strip
-from regard.visual.figure.curves import _columns
+from regard.visual.figure.lines import read_points
 from regard.visual.figure.strip import covering
 
 
@@ -95,10 +95,10 @@ def test_curves_are_read_from_runs(tmp_path: Path) -> None:
     lines = [{"step": 5, "loss": 2.0}, {"step": 7, "valid/exact": 0.5}, {"step": 11, "loss": None}]
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 13, "lo'
     (run / "metrics.jsonl").write_text(text)
-    assert _columns(run) == {"loss": ([5], [2.0]), "valid/exact": ([7], [0.5])}
+    assert read_points(run) == {"loss": [(5, 2.0)], "valid/exact": [(7, 0.5)]}
     file = curves({"하나": run, "two": run / "metrics.jsonl"}, tmp_path / "a.png")
     assert share_of(file, "#0a58b8") > 0
-    with pytest.raises(ValueError, match=r"figures bleu .* there are loss, valid/exact"):
-        curves(run, tmp_path / "a.png", figures=("bleu",))
+    with pytest.raises(ValueError, match=r"metrics bleu .* there are loss, valid/exact"):
+        curves(run, tmp_path / "a.png", metrics=("bleu",))
     with pytest.raises(FileNotFoundError, match=r"has .*nothing been trained"):
         curves(tmp_path / "nothing", tmp_path / "a.png")

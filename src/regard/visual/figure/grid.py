@@ -1,21 +1,23 @@
-"""Every head of every layer, small."""
+"""Every head of every attention call, side by side."""
 
 from pathlib import Path
 
 from regard.trace import Call, Trace
 from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.fonts import choose_fonts
-from regard.visual.figure.heatmap import Colors
+from regard.visual.figure.heatmap import Colors, color_bar, label_ticks
 
-CELL = 0.85  # inches
-RESOLUTION = 64  # rows and columns of a small map, at most; more are max-pooled
+SMALLEST, LARGEST = 0.85, 3.5  # inches of a map
+TOKEN = 0.11  # inches of a token that is labelled
+WIDEST = 18  # inches of the maps of one call
+RESOLUTION = 64  # rows and columns of a map, at most; more are max-pooled
 MOST = 400  # maps
 
 
 def grid(trace: Trace, path: str | Path, *, colors: Colors = "viridis") -> Path:
-    """Draw layers × heads of small maps, a row per attention call, as PNG or SVG.
+    """Draw a map for each head, a row of them per attention call, as PNG or SVG.
 
-    The scale of each is from 0 to 1.
+    All maps share one scale, from 0 to 1. Tokens are labelled where there is room for them.
 
     Args:
         trace: of one example
@@ -30,34 +32,44 @@ def grid(trace: Trace, path: str | Path, *, colors: Colors = "viridis") -> Path:
     calls = one_example(trace, "a grid")
     heads = sum(call.heads for call in calls)
     if heads > MOST:
-        raise ValueError(f"a grid draws at most {MOST} heads, got {heads}; see trace.select(...)")
+        raise ValueError(f"a grid draws at most {MOST} heads, got {heads}; use trace.select(...)")
+    one = Trace(calls, trace.tokens)
     across = max(call.heads for call in calls)
+    longest = max(max(call.shape[-2:]) for call in calls)
+    side = min(max(TOKEN * longest, SMALLEST), LARGEST, max(WIDEST / across, SMALLEST))
+    is_labelled = longest * TOKEN <= side
     families, names = choose_fonts(call.name for call in calls)
-    drawn = figure(CELL * across + 1.5, CELL * len(calls) + 0.4)
-    axes = drawn.subplots(len(calls), across, squeeze=False)
+    drawn = figure((side + 0.1) * across + 1.8, (side + 0.3) * len(calls) + 0.4)
+    panels = drawn.subplots(len(calls), across, squeeze=False)
     for row, (call, name) in enumerate(zip(calls, names, strict=True)):
-        pooled = call.map.pooled(RESOLUTION).detach().float().cpu().numpy()  # (heads, ≤ 64, ≤ 64)
+        weights = (call.map.dense() if is_labelled else call.map.pooled(RESOLUTION)).detach()
         numbers = call.provenance.get("heads", range(call.heads))
+        labels = [token.replace("\n", "⏎") for side in one.labels(call) for token in side]
         for column in range(across):
-            place = axes[row, column]
-            place.set_xticks([])
-            place.set_yticks([])
+            axes = panels[row, column]
             if column >= call.heads:
-                place.set_axis_off()
+                axes.set_axis_off()
                 continue
-            place.imshow(pooled[column], cmap=colors, vmin=0, vmax=1, aspect="auto")
-            place.spines[:].set_linewidth(0.4)
-            if row == 0 or calls[row - 1].heads <= column:
-                place.set_title(f"head {numbers[column]}", fontsize=8, pad=3)
-        axes[row, 0].set_ylabel(
-            name, rotation=0, ha="right", va="center", fontsize=9, fontfamily=families
-        )
-    drawn.subplots_adjust(wspace=0.08, hspace=0.12)
+            image = axes.imshow(
+                weights[column].float().cpu().numpy(), cmap=colors, vmin=0, vmax=1, aspect="auto"
+            )
+            axes.spines[:].set_linewidth(0.4)
+            axes.set_title(f"head {numbers[column]}", fontsize=8, pad=3)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            if is_labelled:
+                queries, keys = labels[: call.shape[-2]], labels[call.shape[-2] :]
+                label_ticks(axes, queries if column == 0 else [], keys, size=5)
+        style = {"rotation": 0, "ha": "right", "va": "center", "fontsize": 8}
+        sides = f"{call.queries} → {call.keys}"
+        panels[row, 0].set_ylabel(f"{name}\n{sides}", fontfamily=families, **style)
+    drawn.tight_layout(pad=0.4, h_pad=1.2)
+    color_bar(image, list(panels.flat), "weight")
     return save(drawn, path)
 
 
 def one_example(trace: Trace, what: str) -> list[Call]:
-    """The calls of a trace that can be drawn: of one example, and at least one."""
+    """The calls of a trace, which must be of one example and at least one."""
     if not trace.calls:
         raise ValueError(f"{what} needs a trace with at least one attention call")
     if {call.batch for call in trace.calls} == {1}:

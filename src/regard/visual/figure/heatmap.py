@@ -1,10 +1,11 @@
-"""An attention map as in Bahdanau et al. 2015, figure 3."""
+"""One attention map, as in Bahdanau et al. 2015, figure 3, or two and their difference."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
 from torch import Tensor
 
 from regard.visual.display_width import display_width
@@ -27,6 +28,7 @@ def heatmap(
     *,
     title: str | None = None,
     colors: Colors = "viridis",
+    names: tuple[str, str] = ("query", "key"),
 ) -> Path:
     """Draw one attention map as PNG or SVG: a row per query, key labels on top.
 
@@ -40,6 +42,7 @@ def heatmap(
         path: the file, .png or .svg
         title: a line above the map
         colors: "viridis" or "gray" (white is 1, as in the paper)
+        names: of the axes
 
     Returns: the path
 
@@ -53,7 +56,58 @@ def heatmap(
     transposed, columns = pool_rows(matrix.T, list(keys), LARGEST)
     cell = CELL if max(matrix.shape) <= 40 else max(CELL * 40 / max(matrix.shape), 0.02)
     drawn = figure(max(cell * len(columns), 1.2) + 1.5, max(cell * len(rows), 0.8) + 1.2)
-    draw_map(drawn.add_subplot(), transposed.T, rows, columns, colors=colors, title=title)
+    axes = drawn.add_subplot()
+    draw_map(axes, transposed.T, rows, columns, colors=colors, title=title, names=names)
+    return save(drawn, path)
+
+
+def comparison(
+    left: Tensor | Sequence[Sequence[float]],
+    right: Tensor | Sequence[Sequence[float]],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    path: str | Path,
+    *,
+    names: tuple[str, str] = ("left", "right"),
+    colors: Colors = "viridis",
+) -> Path:
+    """Draw two maps and their difference, right − left, as PNG or SVG.
+
+    In the difference blue is more weight in the left map, red more in the right one.
+
+    Args:
+        left, right: maps (M, N)
+        queries: M labels
+        keys: N labels
+        path: the file, .png or .svg
+        names: of the maps
+        colors: of the maps, "viridis" or "gray"
+
+    Returns: the path
+
+    Raises:
+        ValueError: maps of different shapes, empty, or that do not fit their labels
+    """
+    maps = [labelled(each, queries, keys, what="a comparison") for each in (left, right)]
+    if maps[0].numel() == 0:
+        raise ValueError(f"a map of shape {tuple(maps[0].shape)} has nothing to draw")
+    if max(maps[0].shape) > LARGEST:
+        raise ValueError(
+            f"a comparison draws maps of up to {LARGEST} words, got {tuple(maps[0].shape)}; pool "
+            "them first"
+        )
+    difference = maps[1] - maps[0]
+    largest = max(difference.abs().max().item(), 1e-3)
+    size = CELL if max(difference.shape) <= 30 else CELL * 30 / max(difference.shape)
+    wide, high = max(size * len(keys), 1.2) + 1.7, max(size * len(queries), 0.8) + 1.3
+    drawn = figure(3 * wide, high)
+    panels = drawn.subplots(1, 3)
+    rows, columns = list(queries), list(keys)
+    blank = [""] * len(rows)  # the first map has the labels of all three
+    for axes, matrix, name, labels in zip(panels, maps, names, (rows, blank), strict=False):
+        draw_map(axes, matrix, labels, columns, colors=colors, title=name)
+    title, limits = f"{names[1]} − {names[0]}", (-largest, largest)
+    draw_map(panels[2], difference, blank, columns, colors="RdBu_r", limits=limits, title=title)
     return save(drawn, path)
 
 
@@ -67,6 +121,7 @@ def draw_map(
     limits: tuple[float, float] | None = None,
     title: str | None = None,
     longest: int = LONGEST_LABEL,
+    names: tuple[str, str] = ("", ""),
 ) -> None:
     """Draw a matrix into axes, with its labels and a colour bar.
 
@@ -78,29 +133,51 @@ def draw_map(
         limits: values of the first and the last colour; None takes 0 and 1 or what lies outside
         title: a line above
         longest: letters of a label, before it is cut
+        names: of the axes, of rows and columns
     """
     low, high = limits or (min(matrix.min().item(), 0.0), max(matrix.max().item(), 1.0))
     image = axes.imshow(
         matrix.numpy(), cmap=colors, vmin=low, vmax=high, aspect="equal", interpolation="nearest"
     )
-    written = choose_fonts([*(_short(label, longest) for label in (*rows, *columns)), title or ""])
-    labels = written.labels
-    every = -(-max(len(rows), len(columns)) // MOST_LABELS)
-    axes.xaxis.tick_top()
-    across = labels[len(rows) : -1 : every]
-    upright = max(map(display_width, across), default=0) > 2 * every  # too wide for its column
-    axes.set_xticks(range(0, len(columns), every), across, rotation=90 if upright else 0)
-    axes.set_yticks(range(0, len(rows), every), labels[: len(rows) : every])
-    axes.tick_params(length=0, pad=3, labelsize=9)
-    for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        text.set_fontfamily(written.families)
-        text.set_parse_math(False)
+    label_ticks(axes, [_short(row, longest) for row in rows], [_short(c, longest) for c in columns])
     axes.spines[:].set_visible(False)
+    for text, write in ((names[0], axes.set_ylabel), (names[1], axes.set_xlabel)):
+        if text:
+            write(text, fontsize=8, color="#555d66")
+    axes.xaxis.set_label_position("top")
     if title:
-        axes.set_title(labels[-1], fontfamily=written.families, fontsize=10, parse_math=False)
-    bar = axes.figure.colorbar(image, ax=axes, fraction=0.04, pad=0.03, shrink=0.7)
+        families, (label,) = choose_fonts([title])
+        axes.set_title(label, fontfamily=families, fontsize=10, parse_math=False)
+    color_bar(image, axes)
+
+
+def label_ticks(
+    axes: Axes, rows: Sequence[str], columns: Sequence[str], *, size: float = 9
+) -> None:
+    """Label rows and columns (on top) of a map; many labels are thinned out evenly."""
+    families, labels = choose_fonts([*rows, *columns])
+    every = max(1, -(-max(len(rows), len(columns)) // MOST_LABELS))
+    across = labels[len(rows) :: every]
+    is_upright = max(map(display_width, across), default=0) > 2 * every  # too wide for its column
+    style: dict[str, Any] = {"fontfamily": families, "fontsize": size, "parse_math": False}
+    axes.xaxis.tick_top()
+    axes.set_xticks(range(0, len(columns), every), across, rotation=90 * is_upright, **style)
+    axes.set_yticks(range(0, len(rows), every), labels[: len(rows) : every], **style)
+    axes.tick_params(length=0, pad=3 if size > 6 else 1)
+
+
+def color_bar(image: AxesImage, axes: Axes | list[Axes], name: str = "") -> None:
+    """Draw the scale of an image beside axes, without a frame."""
+    figure = image.get_figure()
+    assert figure is not None
+    options: dict[str, Any] = {"fraction": 0.04, "pad": 0.03, "shrink": 0.7}
+    if isinstance(axes, list):
+        options = {"fraction": 0.02, "pad": 0.02, "aspect": 30}
+    bar = figure.colorbar(image, ax=axes, **options)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8)
+    if name:
+        bar.set_label(name, fontsize=8)
 
 
 def _short(label: str, longest: int) -> str:
