@@ -98,7 +98,7 @@ def test_a_resumed_run_of_a_real_model_has_the_same_bytes(here, model):
 
 def test_ctrl_c_saves_and_says_how_to_go_on(here, capsys):
     with interrupted_once(here, "run/checkpoints/step-*"):
-        assert train("small.toml", "--out", "run", "--set", "training.steps=100000") == 1
+        assert train("small.toml", "--out", "run", "--set", "training.steps=100000") == 130
     shown = capsys.readouterr()
     assert shown.out == ""
     last = shown.err.splitlines()[-1]

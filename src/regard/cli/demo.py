@@ -69,7 +69,7 @@ def _train(run: Path, *, fresh: bool) -> None:
     outcome = train(task, config, run, resume=there, progress=progress())
     if outcome.reason == "interrupted":
         print("stopped and saved; regard demo goes on from there", file=sys.stderr)
-        raise typer.Exit(1)
+        raise typer.Exit(130)
     print(f"Trained in {outcome.seconds:.0f} s, {outcome.step:,} steps.")
 
 

@@ -144,9 +144,7 @@ def _print(trace: "Trace") -> None:
 
 
 def _figure(trace: "Trace", file: Path) -> Path:
-    """Where a text is aligned with another, that map is the picture; else all of them are.
-
-    """
+    """Where a text is aligned with another, that map is the picture; else all of them are."""
     import torch
 
     from regard.visual.figure import draw, heatmap

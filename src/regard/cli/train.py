@@ -157,7 +157,7 @@ def _report(run: Path, outcome: "Outcome") -> None:
             f"regard train --resume --out {run}",
             file=sys.stderr,
         )
-        raise typer.Exit(1)
+        raise typer.Exit(130)
     ended = f"training.{outcome.reason} after {outcome.step:,} steps"
     if outcome.already:
         more = f"to train longer, add --set training.{outcome.reason}=N"
