@@ -2,7 +2,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from regard.visual.color import painted, terminal_palette, viridis
+from regard.visual.color import on_color, terminal_palette, viridis
 
 
 def test_viridis_is_that_of_matplotlib():
@@ -17,13 +17,13 @@ def test_viridis_of_a_share_outside_the_scale_is_the_end_of_the_scale():
 
 
 def test_text_is_white_on_dark_and_black_on_bright():
-    assert painted("x", 0.0, "true") == "\x1b[38;2;255;255;255;48;2;68;1;84mx\x1b[0m"
-    assert painted("x", 1.0, "true") == "\x1b[38;2;0;0;0;48;2;253;231;37mx\x1b[0m"
+    assert on_color("x", 0.0, "true") == "\x1b[38;2;255;255;255;48;2;68;1;84mx\x1b[0m"
+    assert on_color("x", 1.0, "true") == "\x1b[38;2;0;0;0;48;2;253;231;37mx\x1b[0m"
 
 
 def test_256_colours_take_the_nearest_of_the_cube():
     # (68, 1, 84) is nearest to (95, 0, 95): 16 + 36 * 1 + 6 * 0 + 1
-    assert painted("x", 0.0, "256") == "\x1b[38;5;231;48;5;53mx\x1b[0m"
+    assert on_color("x", 0.0, "256") == "\x1b[38;5;231;48;5;53mx\x1b[0m"
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,12 @@ def test_every_score_mask_normalizer_and_layer_is_shown(shown: list[Exhibit]) ->
         assert f'"{word}"' in code or word == "softmax"
     for word in ("causal", "window", "lengths", "segments", "attend_linear"):
         assert f"regard.{word}(" in code
-    textbook = ("Attention", "TimeAttention")  # the dot product, under other names
-    variants = ("AlternatingCoAttention", "EfficientAttention")  # of layers that are shown
+    variants = {  # of what is shown
+        *("Attention", "TimeAttention", "TorchMultiheadAttention"),
+        *("AlternatingCoAttention", "EfficientAttention"),
+    }
     for name in layers.__all__:
-        if name.endswith("Attention") and name not in (*textbook, *variants):
+        if name.endswith("Attention") and name not in variants:
             assert f"layers.{name}(" in code
 
 

@@ -154,8 +154,8 @@ class Trace:
         save_trace(self, path, inputs=inputs)
 
     def show(self, *, width: int | None = None) -> None:
-        """Print the maps to the terminal, see `regard.visual.show`."""
-        from regard.visual.show import show
+        """Print the maps to the terminal, see `regard.visual.terminal.show`."""
+        from regard.visual.terminal import show
 
         print(show(self, width=width))
 

@@ -1,4 +1,4 @@
-"""The colours of a heatmap in a terminal: viridis, in 24 bits or in the 256 of xterm."""
+"""Viridis for terminals, in 24 bits or in the 256 colours of xterm."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from typing import Literal
 Palette = Literal["true", "256", "plain"]
 RGB = tuple[int, int, int]
 
-# matplotlib's viridis at 0, 1/16 ... 1; between them straight lines are within 6/255 of it.
+# matplotlib's viridis at 0, 1/16 ... 1; linear interpolation is within 6/255 of it.
 _VIRIDIS = bytes.fromhex(
     "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c"
     "1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725"
@@ -31,23 +31,23 @@ def viridis(share: float) -> RGB:
     return red, green, blue
 
 
-def painted(text: str, share: float, palette: Palette) -> str:
-    """Write a text on the colour of a value, in black or white, whichever is easier to read.
+def on_color(text: str, share: float, palette: Palette) -> str:
+    """A text on the colour of a value, in black or white, whichever has more contrast.
 
-    >>> painted("x", 1.0, "256")
+    >>> on_color("x", 1.0, "256")
     '\\x1b[38;5;16;48;5;220mx\\x1b[0m'
     """
     if palette == "plain":
         return text
-    paper = viridis(share)
-    # Rec. 709 luma: how bright the paper looks.
-    is_bright = 0.2126 * paper[0] + 0.7152 * paper[1] + 0.0722 * paper[2] > 120
-    ink = (0, 0, 0) if is_bright else (255, 255, 255)
-    return f"\x1b[38;{_code(ink, palette)};48;{_code(paper, palette)}m{text}\x1b[0m"
+    background = viridis(share)
+    # Rec. 709 luma: perceived brightness
+    luma = 0.2126 * background[0] + 0.7152 * background[1] + 0.0722 * background[2]
+    ink = (0, 0, 0) if luma > 120 else (255, 255, 255)
+    return f"\x1b[38;{_code(ink, palette)};48;{_code(background, palette)}m{text}\x1b[0m"
 
 
 def terminal_palette() -> Palette:
-    """Say what standard output can show, by NO_COLOR, FORCE_COLOR, COLORTERM and TERM."""
+    """The colours of standard output, by NO_COLOR, FORCE_COLOR, COLORTERM and TERM."""
     forced = bool(os.environ.get("FORCE_COLOR"))
     terminal = os.environ.get("TERM", "")
     if os.environ.get("NO_COLOR"):

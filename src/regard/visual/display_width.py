@@ -1,4 +1,4 @@
-"""How many columns of a terminal a text takes: marks, wide letters, emoji, either direction."""
+"""Text in terminal columns: combining marks, wide letters, emoji, both writing directions."""
 
 import unicodedata
 
@@ -6,13 +6,13 @@ from regard.core.graphemes import graphemes
 
 EMOJI_STYLE = "\ufe0f"
 FIRST_STRONG_ISOLATE, POP_ISOLATE = "\u2068", "\u2069"
-DIRECTION_MARKS = (  # every character of Annex 9 that changes direction and is not seen
+DIRECTION_MARKS = (  # the invisible characters of Annex 9 that change the direction
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
 
 
 def display_width(text: str) -> int:
-    """Count the terminal columns of a text.
+    """The number of terminal columns of a text.
 
     >>> [display_width(text) for text in ("abc", "고양이", "👩‍💻", "e\u0301")]
     [3, 6, 2, 1]
@@ -21,12 +21,12 @@ def display_width(text: str) -> int:
 
 
 def printable(label: str) -> str:
-    """Make a label safe to print in a table: one line, no escapes, directions that stay inside.
+    """A label that is safe to print in a table: one line, no escapes, direction contained.
 
-    Control characters become pictures of themselves and a blank label a visible space; a mark
-    without a letter gets the dotted circle, lest it settle on its neighbour. A label with
-    right-to-left letters is wrapped in Unicode isolates (Annex 9), so that a terminal that
-    reorders text reorders the label alone, not the row it stands in. The isolates have no width.
+    Control characters become control pictures and a blank label a visible space; a mark without
+    a letter gets a dotted circle, so that it does not combine with its neighbour. A label with
+    right-to-left letters is wrapped in Unicode isolates (Annex 9), which have no width, so that a
+    terminal reorders the label alone and not its whole line.
 
     >>> printable("two\\nlines"), printable(" "), display_width(printable("שלום"))
     ('two␊lines', '␣', 4)
@@ -38,7 +38,7 @@ def printable(label: str) -> str:
 
 
 def isolated(text: str) -> str:
-    """Wrap a text that has right-to-left letters in isolates; any other stays as it is.
+    """A text wrapped in isolates if it has right-to-left letters, else unchanged.
 
     >>> isolated("abc"), len(isolated("שלום"))
     ('abc', 6)
@@ -49,7 +49,7 @@ def isolated(text: str) -> str:
 
 
 def letters(label: str) -> list[str]:
-    """List the graphemes of a printable label, to be set one below the other.
+    """The graphemes of a printable label, to be written one below the other.
 
     >>> letters("고양이")
     ['고', '양', '이']
@@ -58,7 +58,7 @@ def letters(label: str) -> list[str]:
 
 
 def fit(label: str, columns: int, *, right: bool = False) -> str:
-    """Pad a label to a number of columns, or cut it there with an ellipsis.
+    """A label padded to a number of columns, or cut there with an ellipsis.
 
     >>> fit("cat", 5), fit("cat", 5, right=True), fit("caterpillar", 5), fit("고양이", 4)
     ('cat  ', '  cat', 'cate…', '고… ')

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from regard.visual.color import Palette, painted, terminal_palette
+from regard.visual.color import Palette, on_color, terminal_palette
 from regard.visual.display_width import display_width, printable
 from regard.visual.html import html_page, write_html
 from regard.visual.terminal import SHADES
@@ -57,7 +57,7 @@ class ShadedDocument:
             )
 
     def shades(self) -> list[list[float]]:
-        """How strongly each word is painted, √(sentence) · word, the strongest being 1.
+        """How strongly each word is coloured, √(sentence) · word, the strongest being 1.
 
         The root lets one see the words of sentences that count little. Yang et al. 2016, fig. 5.
         """
@@ -84,7 +84,7 @@ class ShadedDocument:
             front, room = f"{own:.2f} |{bar:<10}| ", max(width - 18, 8)
             for row in _wrapped(words, shades, room):
                 text = "".join(
-                    word if word.isspace() else _painted(word, shade, palette)
+                    word if word.isspace() else _on_color(word, shade, palette)
                     for word, shade in row
                 )
                 lines.append((front + text).rstrip())
@@ -143,8 +143,8 @@ def _wrapped(words: list[str], shades: list[float], room: int) -> list[list[tupl
     return rows
 
 
-def _painted(word: str, shade: float, palette: Palette) -> str:
-    return painted(word, shade, palette) if shade >= 0.05 else word
+def _on_color(word: str, shade: float, palette: Palette) -> str:
+    return on_color(word, shade, palette) if shade >= 0.05 else word
 
 
 def _signs(word: str, shade: float) -> str:

@@ -1,4 +1,4 @@
-"""One attention map with the labels of its rows and columns, checked before it is drawn."""
+"""Attention maps as matrices: checked against their labels, and max-pooled."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def labelled(
     *,
     what: str = "a heatmap",
 ) -> Tensor:
-    """Take a map as an (M, N) matrix of float64 on the CPU, once it fits its labels.
+    """The map as an (M, N) matrix of float64 on the CPU, if it fits its labels.
 
     >>> labelled([[1.0, 0.0]], ["le"], ["the", "cat"]).shape
     torch.Size([1, 2])
@@ -22,11 +22,10 @@ def labelled(
         weights: the map, (M, N)
         queries: M labels
         keys: N labels
-        what: what draws it, for the errors
+        what: the name of the picture, for error messages
 
     Raises:
-        ValueError: weights that are not an (M, N) matrix or not finite, or a number of labels that
-            is not that of the rows or columns
+        ValueError: weights that are not an (M, N) matrix or not finite, or a wrong number of labels
     """
     matrix = torch.as_tensor(weights).detach().to("cpu", torch.float64)  # (M, N)
     if matrix.dim() != 2:

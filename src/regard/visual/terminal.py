@@ -1,4 +1,4 @@
-"""An attention map as text: colours in a terminal, characters anywhere else."""
+"""Attention maps as text: colours in a terminal, characters anywhere else."""
 
 import shutil
 from collections.abc import Sequence
@@ -6,12 +6,14 @@ from itertools import zip_longest
 
 from torch import Tensor
 
-from regard.visual.color import Palette, painted, terminal_palette
+from regard.trace import Trace
+from regard.visual.color import Palette, on_color, terminal_palette
 from regard.visual.display_width import display_width, fit, letters, printable
 from regard.visual.matrix import labelled, pool_rows
 
 SHADES = " .:-=+*#%@"
-TALLEST_LABEL = 12  # letters of a label that is set from top to bottom
+TALLEST_LABEL = 12  # letters of a label that is written from top to bottom
+MOST_MAPS = 8
 
 
 def heatmap(
@@ -26,7 +28,7 @@ def heatmap(
 
     The scale runs from 0 (or the lowest entry, if that is negative) to the largest entry. Key
     labels stand above their columns, from top to bottom where they would not fit side by side.
-    What is too long is max-pooled, so that a spike survives, and its labels end in an ellipsis.
+    Long maps are max-pooled, so that a spike survives, and their labels end in an ellipsis.
 
     >>> print(heatmap([[1.0, 0.0], [0.25, 0.75]], ["le", "chat"], ["the", "cat"], color="plain"))
          the cat
@@ -44,8 +46,8 @@ def heatmap(
     Returns: lines joined by newlines, without a final one
 
     Raises:
-        ValueError: weights that are not an (M, N) matrix or not finite, a number of labels that is
-            not that of the rows or columns, or a width below 16
+        ValueError: weights that are not an (M, N) matrix or not finite, a wrong number of labels,
+            or a width below 16
     """
     matrix = labelled(weights, queries, keys)
     width = shutil.get_terminal_size().columns if width is None else width
@@ -82,8 +84,49 @@ def heatmap(
     return "\n".join(line.rstrip() for line in lines)
 
 
+def show(trace: Trace, *, width: int | None = None, color: Palette | None = None) -> str:
+    """Draw the maps of a trace as text, averaged over heads.
+
+    If the trace has cross-attention, only its maps are drawn; at most eight.
+
+    >>> import torch
+    >>> trace = Trace.of_maps({"cross": torch.eye(2)}, queries=["le", "chat"], keys=["the", "cat"])
+    >>> print(show(trace, color="plain"))
+    cross
+         the cat
+      le @@@
+    chat     @@@
+    0 [ .:-=+*#%@] 1
+
+    Args:
+        trace: of one example
+        width, color: as for `heatmap`
+
+    Raises:
+        ValueError: a trace of a batch, or without calls
+    """
+    if trace.batch == 1:
+        trace = trace.of(0)
+    if not trace.calls or any(call.batch is not None for call in trace.calls):
+        raise ValueError(
+            "expected a trace of one example with at least one attention call; choose an example "
+            "with trace.of(0)"
+        )
+    cross = [call for call in trace.calls if {call.queries, call.keys} == {"target", "source"}]
+    parts = []
+    for call in (cross or trace.calls)[:MOST_MAPS]:
+        heads = f", mean of {call.heads} heads" if call.heads > 1 else ""
+        mean = call.map.dense().detach().mean(0)  # (M, N)
+        picture = heatmap(mean, *trace.labels(call), width=width, color=color)
+        parts.append(f"{call.name}{heads}\n{picture}")
+    left = len(trace.calls) - len(parts)
+    if left:
+        parts.append(f"and {left} more: trace.select(NAME) chooses, trace.page(FILE) shows all")
+    return "\n\n".join(parts)
+
+
 def _upright(labels: list[str], cell: int) -> list[str]:
-    """Set labels from top to bottom, their last letters next to the map."""
+    """Labels from top to bottom, with their last letters next to the map."""
     columns = []
     for label in labels:
         column = letters(label)
@@ -104,4 +147,4 @@ def _cell(value: float, low: float, high: float, width: int, palette: Palette) -
         return shade * max(width - 1, 1) + " " * (width > 1)
     is_weight = low >= 0 and high < 1.005  # scores have more digits than a cell has columns
     number = f"{value:.2f}".removeprefix("0") if is_weight and width >= 5 else ""
-    return painted(number.center(width), share, palette)
+    return on_color(number.center(width), share, palette)
