@@ -169,7 +169,8 @@ def test_a_trace_shows_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path
     trace = Trace.of_maps({"a": torch.eye(2)}, queries=["<b>", "b"])
     trace.show(width=40)
     assert "<b>" in capsys.readouterr().out
-    assert trace.page(tmp_path / "a.html", language="ko").read_text().count("<regard-page></regard-page>") == 1
+    page = trace.page(tmp_path / "a.html", language="ko").read_text()
+    assert page.count("<regard-page></regard-page>") == 1
     assert trace._repr_html_().startswith("<iframe")
     batch = Trace([Call("<i>", torch.eye(2).repeat(2, 1, 1, 1))])
     assert batch._repr_html_().startswith("<pre>Trace of 1")
