@@ -25,7 +25,7 @@ from regard.data import Batch, Pairs, data_folder, read_fixed_width
 from regard.data.batch import BOS
 from regard.decoding import greedy
 from regard.models import AttentionSeq2Seq
-from regard.tasks import Translate
+from regard.tasks import TranslateTask
 from regard.training import read_config
 from regard.training.optimizer import AdamW
 
@@ -98,7 +98,7 @@ def book_split(pairs: Pairs, *, distinct: bool) -> tuple[list, list]:
     return [rows[i] for i in order[:cut]], [rows[i] for i in order[cut:]]
 
 
-def good_enough(right: Callable[[Batch], int], task: Translate) -> bool:
+def good_enough(right: Callable[[Batch], int], task: TranslateTask) -> bool:
     """Whether the goal is reached on the whole test; it is given up as soon as it cannot be."""
     allowed = (1.0 - GOAL) * len(task.valid)
     for batch in task.evaluation_batches():
@@ -109,7 +109,7 @@ def good_enough(right: Callable[[Batch], int], task: Translate) -> bool:
 
 
 def seconds_to_goal(
-    step: Callable[[Batch], None], right: Callable[[Batch], int], task: Translate
+    step: Callable[[Batch], None], right: Callable[[Batch], int], task: TranslateTask
 ) -> float:
     """Seconds of training, looks not counted, until the goal; infinity if it is not reached."""
     spent, done, epoch = 0.0, 0, 0
@@ -126,7 +126,7 @@ def seconds_to_goal(
         epoch += 1
 
 
-def race_once(task: Translate, seed: int) -> dict[str, float]:
+def race_once(task: TranslateTask, seed: int) -> dict[str, float]:
     """Both, from the same weights, on the same batches."""
     torch.manual_seed(seed)
     model = task.build()
@@ -191,7 +191,7 @@ def main(*, seeds: int, distinct: list[bool], json_file: Path | None = None) -> 
                 text = "".join(f"{source}\t{target}\n" for source, target in rows)
                 (Path(folder) / f"{name}.tsv").write_text(text, encoding="utf-8")
             runs = [
-                race_once(Translate.from_config(read_config(_config(Path(folder), seed))), seed)
+                race_once(TranslateTask.from_config(read_config(_config(Path(folder), seed))), seed)
                 for seed in range(1, seeds + 1)
             ]
         medians = {who: statistics.median(run[who] for run in runs) for who in runs[0]}

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from regard.tasks import Translate
+from regard.tasks import TranslateTask
 
 PACKAGES = ("joeynmt==2.3.0", "importlib_metadata")
 SPEED = re.compile(r"Tokens per Sec:\s+(\d+)")
 
 
 def tokens_per_second(
-    environment: Path, task: Translate, sizes: dict[str, Any], *, tokens: int, steps: int
+    environment: Path, task: TranslateTask, sizes: dict[str, Any], *, tokens: int, steps: int
 ) -> float:
     """The best of its own figures, target tokens per second.
 
@@ -61,7 +61,7 @@ def python_of(environment: Path) -> Path:
     return python
 
 
-def _write_data(folder: Path, task: Translate) -> None:
+def _write_data(folder: Path, task: TranslateTask) -> None:
     """The pairs, each token by its number."""
     assert task.source_tokenizer is not None
     corpora = {"train": task.train, "dev": task.valid}

@@ -14,13 +14,13 @@ import torch
 
 from regard.data.scenes import PLACES, RELATIONS
 from regard.tasks import Judge, load
-from regard.tasks.pair import Pair, bag_of_words
+from regard.tasks.pair import PairTask, bag_of_words
 from regard.training import read_config
 
 
 def main(run: str) -> None:
     """Print a line for each kind of question, and for those about one and about two things."""
-    task, judge = Pair.from_config(read_config(Path(run) / "config.toml")), load(run)
+    task, judge = PairTask.from_config(read_config(Path(run) / "config.toml")), load(run)
     if not task.scenes or not isinstance(judge, Judge):
         raise SystemExit(f"{run} is no run of the task pair on scenes")
     test, labels = task.test, torch.tensor(task.test.labels)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.recipes import load_recipe
-from regard.tasks.recommend import Recommend
+from regard.tasks.recommend import RecommendTask
 from regard.training import read_config, train
 
 GRID = {
@@ -36,7 +36,7 @@ def figures(settings: list[str]) -> dict[str, float]:
     """What a model with these settings reaches, on validation and on test."""
     config = read_config(load_recipe("recommend"), settings)
     with tempfile.TemporaryDirectory() as folder:
-        return train(Recommend.from_config(config), config, Path(folder) / "run").metrics
+        return train(RecommendTask.from_config(config), config, Path(folder) / "run").metrics
 
 
 class Followers(nn.Module):
@@ -46,7 +46,7 @@ class Followers(nn.Module):
     n(j, i) counts how often i came within `reach` choices after j; popularity decides ties.
     """
 
-    def __init__(self, task: Recommend, *, reach: int, decay: float) -> None:
+    def __init__(self, task: RecommendTask, *, reach: int, decay: float) -> None:
         super().__init__()
         self.reach, self.decay = reach, decay
         items = len(task.ratings.items)
@@ -69,7 +69,7 @@ class Followers(nn.Module):
         return SimpleNamespace(scores=scores)
 
 
-def followers(task: Recommend) -> dict[str, dict[str, float]]:
+def followers(task: RecommendTask) -> dict[str, dict[str, float]]:
     """What counting reaches: after the last choice, and after the last five."""
     one = task.evaluate(Followers(task, reach=1, decay=1.0))
     five = [task.evaluate(Followers(task, reach=5, decay=decay)) for decay in (0.5, 0.7, 0.9)]
@@ -80,7 +80,7 @@ def followers(task: Recommend) -> dict[str, dict[str, float]]:
 def main(path: str | None) -> None:
     """Print a table: HR@10 and NDCG@10 on test."""
     where = [] if path is None else [f"data.path={path}"]
-    task = Recommend.from_config(read_config(load_recipe("recommend"), where))
+    task = RecommendTask.from_config(read_config(load_recipe("recommend"), where))
     print(task.describe(), flush=True)
     rows: dict[str, dict[str, float]] = {"popularity": task.popularity(), **followers(task)}
     tried: list[tuple[float, dict[str, float], Any]] = []

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from regard.recipes import load_recipe
-from regard.tasks.classify import Classify
+from regard.tasks.classify import ClassifyTask
 from regard.training import read_config, train
 
 
@@ -20,7 +20,7 @@ def accuracy(fold: int) -> float:
     """Accuracy on one fold of a model trained on the others."""
     config = read_config(load_recipe("movie_reviews"), [f"data.fold={fold}"])
     with tempfile.TemporaryDirectory() as folder:
-        outcome = train(Classify.from_config(config), config, Path(folder) / "run")
+        outcome = train(ClassifyTask.from_config(config), config, Path(folder) / "run")
     return outcome.metrics["test_accuracy"]
 
 

@@ -17,7 +17,7 @@ from benchmarks.plain_transformer import PlainTransformer, same_model
 from regard.data import Batch
 from regard.models import PRESETS, Transformer
 from regard.recipes import load_recipe
-from regard.tasks import Translate
+from regard.tasks import TranslateTask
 from regard.training import read_config
 from regard.training.optimizer import AdamW
 
@@ -50,15 +50,15 @@ def main(*, quick: bool, json_file: Path | None, joeynmt: Path | None) -> None:
     _report(speeds, words / count, json_file)
 
 
-def _task() -> Translate:
+def _task() -> TranslateTask:
     """The recipe, read from REGARD_DATA; `FileNotFoundError` says how to get it."""
     recipe = load_recipe("multi30k")
     recipe["data"] |= {"tokens": TOKENS, "valid_count": 10}
     recipe["model"] = {"kind": "transformer", "preset": "tiny", "tie": "all"}  # as the peers'
-    return Translate.from_config(read_config(recipe))
+    return TranslateTask.from_config(read_config(recipe))
 
 
-def _models(task: Translate) -> tuple[PlainTransformer, Transformer]:
+def _models(task: TranslateTask) -> tuple[PlainTransformer, Transformer]:
     """Both models with the same weights, and proof that they give the same loss."""
     torch.manual_seed(1)
     plain = PlainTransformer(len(task.target_tokenizer), **PRESETS["transformer"]["tiny"])
@@ -73,7 +73,7 @@ def _models(task: Translate) -> tuple[PlainTransformer, Transformer]:
     return plain.train(), ours.train()
 
 
-def _ours(task: Translate, model: Transformer) -> Step:
+def _ours(task: TranslateTask, model: Transformer) -> Step:
     options = read_config(load_recipe("multi30k")).training
     optimizer = AdamW(model, options)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from regard.recipes import load_recipe
-from regard.tasks.recommend import Recommend
+from regard.tasks.recommend import RecommendTask
 from regard.training import read_config
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the benchmarks are not part of the package
@@ -17,7 +17,7 @@ from benchmarks.recommend import Followers
 
 def test_followers_are_counted_in_training_alone():
     config = read_config(load_recipe("recommend"), ["data.count=23", "data.catalogue=31"])
-    task = Recommend.from_config(config)
+    task = RecommendTask.from_config(config)
     counts: Counter[tuple[int, int]] = Counter()
     for history in task.ratings.histories:
         known = history[:-2].tolist()  # the last two are for validation and test

@@ -7,7 +7,7 @@ import torch
 
 from regard.data import Pairs
 from regard.models import Transformer, build
-from regard.tasks import Translate
+from regard.tasks import TranslateTask
 from regard.training import read_config
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the benchmarks are not part of the package
@@ -17,11 +17,11 @@ from benchmarks.plain_transformer import PlainTransformer, same_model
 SIZES = {"layers": 2, "dim": 12, "heads": 3, "hidden": 24, "dropout": 0.3}
 
 
-def task_of(**model) -> Translate:
+def task_of(**model) -> TranslateTask:
     data = {"name": "copy", "count": 64, "valid_count": 5, "sentences": 7, "joint": True}
     config = {"task": "translate", "data": data, "model": model, "training": {"steps": 1}}
     config["loss"] = {"label_smoothing": 0.1}
-    return Translate.from_config(read_config(config))
+    return TranslateTask.from_config(read_config(config))
 
 
 def test_the_plain_transformer_has_our_loss_when_it_has_our_weights():

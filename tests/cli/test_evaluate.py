@@ -10,7 +10,7 @@ from regard.cli import main
 from regard.data import Pairs
 from regard.data.batch import EOS
 from regard.evaluation import evaluate_translator
-from regard.tasks import TASKS, Translate
+from regard.tasks import TASKS, TranslateTask
 from regard.training import train
 from regard.training.config import read_config
 
@@ -26,7 +26,7 @@ SMALL = {
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "copy"
     config = read_config(SMALL)
-    train(Translate.from_config(config), config, folder)
+    train(TranslateTask.from_config(config), config, folder)
     tensors = load_file(folder / "model.safetensors")
     tensors["output.bias"][EOS] -= 1.0  # it has learned little but to end
     save_file(tensors, folder / "model.safetensors")
@@ -64,7 +64,7 @@ def test_words_have_bleu_and_phonemes_have_two_error_rates():
 
     from regard.data import train_tokenizer
     from regard.tasks import Translator
-    from regard.tasks.translator import build_model
+    from regard.tasks.translate import build_model
 
     torch.manual_seed(1)
     for kind, names in (("words", {"bleu", "chrf", "wer"}), ("phonemes", {"per", "wer"})):

@@ -7,7 +7,7 @@ import torch
 
 from regard.cli import main
 from regard.data import train_tokenizer
-from regard.tasks.translator import SOURCE, TARGET, build_model
+from regard.tasks.translate import SOURCE, TARGET, build_model
 from regard.trace import Trace
 
 
@@ -59,7 +59,7 @@ def test_a_stored_trace_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        ([], 2, "say what to read"),
+        ([], 2, "give a text to read"),
         ([""], 1, "empty text"),
         (["a", "--png", "a.jpg"], 2, "--png writes a .png file"),
         (["a", "--checkpoints"], 2, "--checkpoints needs --html"),
@@ -97,10 +97,10 @@ SMALL = {
     "language": ["data.count=60", "data.context=16", "model.dim=8", "model.hidden=8"],
 }
 SHOWN = {
-    "graph": ("document 7", "document 7: held to be topic"),
+    "graph": ("document 7", "document 7: topic"),
     "memory": ("5", "copy, size 5: "),
-    "image": ("3", "3. "),
-    "hard": ("2", "] "),
+    "image": ("3", "%"),
+    "hard": ("3 1* 4′", "] "),
     "classify": ("나는 좋다", "나는 좋다"),
     "language": ("27 May", "decoder.layers.0.attention"),
 }
@@ -129,9 +129,8 @@ def test_a_run_of_another_task_is_seen_and_drawn(
     assert main(["see", str(run), what, "--png", str(file)]) == 0
     assert file.stat().st_size > 2000
     page = tmp_path / "new" / "a.html"
-    has_page = task in ("classify", "language")
-    assert main(["see", str(run), what, "--html", str(page)]) == (0 if has_page else 1)
-    assert page.exists() == has_page
+    assert main(["see", str(run), what, "--html", str(page)]) == 0
+    assert page.stat().st_size > 2000
     assert main(["see", str(run), what, "--html", str(page), "--checkpoints"]) == 2
     capsys.readouterr()
     assert main(["see", str(run), ""]) == 1

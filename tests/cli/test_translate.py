@@ -12,7 +12,7 @@ import pytest
 import regard
 from regard.cli import main
 from regard.cli.translate import _Progress
-from regard.tasks import Translate
+from regard.tasks import TranslateTask
 from regard.training import train
 from regard.training.config import read_config
 
@@ -28,7 +28,7 @@ SMALL = {
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "copy"
     config = read_config(SMALL)
-    train(Translate.from_config(config), config, folder)
+    train(TranslateTask.from_config(config), config, folder)
     return folder
 
 

@@ -9,7 +9,7 @@ import regard
 from regard.cli import main
 from regard.recipes import load_recipe
 from regard.tasks import Classifier, load
-from regard.tasks.classify import Classify
+from regard.tasks.classify import ClassifyTask
 from regard.training import read_config, train
 
 
@@ -21,7 +21,7 @@ def run(tmp_path_factory):
         load_recipe("classify"), ["data.count=800", "training.epochs=5", "training.threads=1"]
     )
     folder = tmp_path_factory.mktemp("classify") / "run"
-    outcome = train(Classify.from_config(config), config, folder)
+    outcome = train(ClassifyTask.from_config(config), config, folder)
     assert outcome.metrics["test_accuracy"] > 0.95  # half of the words say the opposite
     return folder
 
@@ -34,10 +34,16 @@ def test_the_authors_verdict_is_what_counts(run):
     good, poor = classifier.classify([text, mirror])
     assert (good.label, poor.label) == ("pos", "neg")
     assert sum(good.probabilities.values()) == pytest.approx(1)
-    shaded = good.document
-    assert [len(part) for part in shaded.word_weights] == [5, 7, 6]
-    assert sum(shaded.sentence_weights) == pytest.approx(1)
-    assert all(sum(part) == pytest.approx(1) for part in shaded.word_weights)
+    trace = classifier.trace(text)
+    assert trace.about["label"] == "pos"
+    assert trace.about["sentence_lengths"] == [5, 7, 6]
+    words, sentences, document = (
+        trace[name].map.dense()[0] for name in ("words", "sentences", "document")
+    )
+    torch.testing.assert_close(words.sum(-1), torch.ones(3))
+    assert not words[1, :5].any()  # a sentence attends to its own words
+    assert float(sentences.sum()) == pytest.approx(1)
+    torch.testing.assert_close(document, sentences @ words)
 
 
 def test_the_command_shows_the_document(run, tmp_path, capsys):
@@ -69,7 +75,7 @@ def test_a_file_of_ones_own_is_split_once_and_for_all(tmp_path):
     config = read_config(
         {"task": "classify", "training": {"steps": 1}}, [f"data.path={path}", "data.batch=7"]
     )
-    one, two = Classify.from_config(config), Classify.from_config(config)
+    one, two = ClassifyTask.from_config(config), ClassifyTask.from_config(config)
     assert one.train.texts == two.train.texts
     parts = [set(split.texts) for split in (one.train, one.valid, one.test)]
     assert [len(part) for part in parts] == [32, 4, 4]
@@ -93,12 +99,12 @@ def test_a_file_of_ones_own_is_split_once_and_for_all(tmp_path):
 def test_a_wrong_setting_is_one_sentence(settings, complaint):
     config = read_config({"task": "classify", "training": {"steps": 1}}, settings)
     with pytest.raises(ValueError, match=complaint):
-        Classify.from_config(config)
+        ClassifyTask.from_config(config)
 
 
 def test_data_that_is_not_there_says_so(tmp_path):
     settings = ["data.name=nsmc", f"data.folder={tmp_path}"]
     config = read_config({"task": "classify", "training": {"steps": 1}}, settings)
     with pytest.raises(FileNotFoundError, match="REGARD_DATA says where data is"):
-        Classify.from_config(config)
+        ClassifyTask.from_config(config)
     assert regard.__version__

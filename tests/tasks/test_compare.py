@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.tasks.compare import Row, _judged, compare
+from regard.tasks.compare import Row, _ranked, compare
 from regard.tasks.variants import Variant, model_table, variants
 
 RECIPE = {
@@ -57,7 +57,7 @@ def test_the_time_is_taken_to_a_quality_that_was_learned(sign, qualities, target
         Row(str(quality), quality, None, 3.0, 7, None, None, [(2.0, quality)] if quality else [])
         for quality in qualities
     ]
-    found = _judged(rows, "exact", sign, None)
+    found = _ranked(rows, "exact", sign, None)
     assert found.target == target
     times = {row.quality: row.seconds_to_quality for row in found.rows}
     assert times == {quality: 2.0 if quality == 0.5 else None for quality in qualities}

@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from regard.data import Pairs, generate, write_frames
-from regard.tasks.corpus import Data, Splits, held_out
+from regard.tasks.parallel_corpus import Data, Splits, held_out
 from regard.training.settings import read_settings
 
 

@@ -27,7 +27,14 @@ def test_it_learns_communities_and_the_run_opens_again(tmp_path: Path) -> None:
     ]
     assert sum(right) / len(right) == pytest.approx(figures["test_accuracy"])
     assert all(sum(w for _, w in one.neighbours) == pytest.approx(1, abs=1e-5) for one in found)
-    assert classifier.figure(tmp_path / "node.png", "document 7").stat().st_size > 5000
+    trace = classifier.trace("document 7")
+    assert trace.figure(tmp_path / "node.png").stat().st_size > 5000
+    assert [call.heads for call in trace.calls] == [8, 1]
+    (one,) = classifier.predict(["document 7"])
+    mean = trace["layers.0"].map.dense().mean((0, 1)).tolist()
+    assert dict(one.neighbours) == pytest.approx(
+        dict(zip(trace.tokens["neighbour"], mean, strict=True))
+    )
     with pytest.raises(ValueError, match="there is no node 'nobody' among the 200"):
         classifier.classify(["nobody"])
 

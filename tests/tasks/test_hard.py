@@ -6,9 +6,9 @@ import torch
 from regard.models.hard import HardReader
 from regard.recipes import load_recipe
 from regard.tasks import load
-from regard.tasks.finder import Finder
-from regard.tasks.hard import Data, HardTask, LossSettings, Model
+from regard.tasks.hard import Data, HardPredictor, HardTask, LossSettings, Model
 from regard.training import read_config, read_settings, train
+from regard.visual.views import figure
 
 
 @pytest.mark.parametrize("estimator", ["straight_through", "gumbel", "reinforce"])
@@ -19,10 +19,13 @@ def test_each_estimator_learns_where_to_look(tmp_path: Path, estimator: str) -> 
     )
     outcome = train(HardTask.from_config(config), config, tmp_path / "run")
     assert outcome.metrics["right_choice"] >= 0.99
-    finder = load(tmp_path / "run")
-    found = finder.find([[3, 1, 4, 1, 5], [9, 2, 6]], [[2, 1, 0, 3, 4], [0, 4, 3]])
+    predictor = load(tmp_path / "run")
+    found = predictor.predict([([3, 1, 4, 1, 5], [2, 1, 0, 3, 4]), ([9, 2, 6], [0, 4, 3])])
     assert [(one.digit, one.position) for one in found] == [(4, 2), (9, 0)]
-    assert finder.figure(tmp_path / "rows.png").stat().st_size > 5000
+    traces = [predictor.trace(row) for row in predictor.examples(11)]
+    assert [trace.about["chosen"] for trace in traces] == [t.about["marked"] for t in traces]
+    assert figure(traces, tmp_path / "rows.png").stat().st_size > 5000
+    assert predictor.predict([predictor.parse("3 1 4* 1′ 5‴")])[0].digit == 4
 
 
 def test_a_batch_is_a_function_of_epoch_and_step_and_an_epoch_has_every_row_once() -> None:
@@ -36,12 +39,14 @@ def test_a_batch_is_a_function_of_epoch_and_step_and_an_epoch_has_every_row_once
 
 
 def test_bad_rows_and_tables_are_one_sentence() -> None:
-    finder = Finder(HardReader(10, 5))
+    predictor = HardPredictor(HardReader(10, 5))
     with pytest.raises(ValueError, match="row 1: 2 digits and 1 marks"):
-        finder.find([[1, 2]], [[0]])
+        predictor.predict([([1, 2], [0])])
     with pytest.raises(ValueError, match="row 1: digits are whole numbers from 0 to 9"):
-        finder.find([[1, 10]], [[0, 1]])
-    with pytest.raises(ValueError, match="1 rows of digits need as many of marks, got 0"):
-        finder.find([[1]], [])
+        predictor.predict([([1, 10], [0, 1])])
+    with pytest.raises(ValueError, match="row 1: 1 digits and 0 marks"):
+        predictor.predict([([1], [])])
+    with pytest.raises(ValueError, match="expected digits with marks such as"):
+        predictor.parse("3 x*")
     with pytest.raises(ValueError, match="longest=3 is below shortest=5"):
         read_settings(Data, {"longest": 3}, "data")

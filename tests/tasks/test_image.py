@@ -11,6 +11,7 @@ from regard.recipes import load_recipe
 from regard.tasks import load
 from regard.tasks.image import Data, ImageTask, Model, moved, read_images
 from regard.training import read_config, read_settings, train
+from regard.visual.views import figure
 
 
 @pytest.mark.slow
@@ -21,20 +22,23 @@ def test_it_learns_shapes_and_the_run_opens_again(tmp_path: Path, options: list[
     task = ImageTask.from_config(config)
     figures = train(task, config, tmp_path / "run").metrics
     assert figures["accuracy"] > 0.6  # a fifth by chance
-    seer = load(tmp_path / "run")
-    found = seer.classify(task.test.pixels, return_map=True)
+    predictor = load(tmp_path / "run")
+    found = predictor.classify(task.test.pixels)
     right = [
-        one.label == seer.classes[int(label)]
+        one.label == predictor.classes[int(label)]
         for one, label in zip(found, task.test.labels, strict=True)
     ]
     assert sum(right) / len(right) == pytest.approx(figures["test_accuracy"])
-    assert found[0].weights.shape == (6, 6)
-    path = seer.figure(tmp_path / "seen.png", task.valid.pixels[:7], task.valid.labels[:7])
-    assert path.stat().st_size > 5000
+    pairs = zip(task.valid.pixels[:7], task.valid.labels[:7], strict=True)
+    traces = [predictor.trace(image, label=predictor.classes[int(y)]) for image, y in pairs]
+    assert traces[0].about["grid"] == [6, 6]
+    assert float(traces[0]["patches"].map.dense().sum()) == pytest.approx(1, abs=1e-5)
+    assert figure(traces, tmp_path / "seen.png").stat().st_size > 5000
+    assert torch.equal(predictor.parse("3"), task.test.pixels[2])
     with pytest.raises(ValueError, match=r"images of 12 × 12 pixels, .* got \(1, 28, 28\)"):
-        seer.classify(torch.zeros(1, 28, 28, dtype=torch.uint8))
+        predictor.classify(torch.zeros(1, 28, 28, dtype=torch.uint8))
     with pytest.raises(TypeError, match=r"bytes, torch\.uint8, got torch\.float32"):
-        seer.classify(torch.zeros(1, 12, 12))
+        predictor.classify(torch.zeros(1, 12, 12))
 
 
 def task_of(**data) -> ImageTask:

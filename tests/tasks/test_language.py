@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 from regard.cli import main
 from regard.recipes import load_recipe
-from regard.tasks import Writer, load
-from regard.tasks.language import Language
+from regard.tasks import TextGenerator, load
+from regard.tasks.language import LanguageTask
 from regard.training import read_config, train
 
 
@@ -20,14 +20,14 @@ def run(tmp_path_factory):
     path.write_text("the cat sat on the mat.\n" * 200)
     settings = [f"data.path={path}", "data.context=32", "data.batch=8", "training.epochs=3"]
     config = read_config(load_recipe("language"), [*settings, "training.threads=1"])
-    outcome = train(Language.from_config(config), config, folder / "run")
+    outcome = train(LanguageTask.from_config(config), config, folder / "run")
     assert outcome.metrics["nats_per_character"] < 0.2
     return folder / "run"
 
 
 def test_it_goes_on_as_the_text_does(run):
     writer = load(run)
-    assert isinstance(writer, Writer)
+    assert isinstance(writer, TextGenerator)
     text = writer.generate("the cat", length=60, temperature=0.0)  # beyond the context
     assert text == ("the cat sat on the mat.\n" * 3)[: len(text)]
     assert len(text) == 67
@@ -43,10 +43,11 @@ def test_it_goes_on_as_the_text_does(run):
 
 
 def test_heads_see_nothing_that_comes_later(run):
-    tokens, maps = load(run).attention("the cat")
-    assert tokens == list("the cat")
-    assert len(maps) == 2
-    for map in maps.values():
+    trace = load(run).trace("the cat")
+    assert trace.tokens["source"] == list("the cat")
+    assert len(trace) == 2
+    for call in trace:
+        map = call.map.dense()
         assert map.shape == (4, 7, 7)
         assert not map.triu(1).any()
         torch.testing.assert_close(map.sum(-1), torch.ones(4, 7))
@@ -64,7 +65,7 @@ def test_the_command_writes_and_draws(run, tmp_path, capsys):
 
 def test_every_held_out_token_is_counted_once_with_half_a_context_before_it():
     settings = ["data.count=40", "data.context=11", "data.batch=3"]
-    task = Language.from_config(read_config(load_recipe("language"), settings))
+    task = LanguageTask.from_config(read_config(load_recipe("language"), settings))
     torch.manual_seed(1)
     model = task.build().eval()
     text = torch.from_numpy(task.valid.astype("int64"))
@@ -86,7 +87,7 @@ def test_bpe_counts_characters_too(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("한국어 문장입니다. another sentence.\n" * 60)
     settings = [f"data.path={path}", "data.tokenizer=bpe", "data.size=300", "data.context=16"]
-    task = Language.from_config(read_config(load_recipe("language"), settings))
+    task = LanguageTask.from_config(read_config(load_recipe("language"), settings))
     found = task.evaluate(task.build().eval())
     ratio = found["nats_per_token"] * (len(task.valid) - 1) / len(task.valid_text)
     assert found["nats_per_character"] == pytest.approx(ratio)
@@ -100,7 +101,7 @@ def test_a_text_that_cannot_be_used_is_one_sentence(tmp_path, content, complaint
     path.write_text(content)
     config = read_config(load_recipe("language"), [f"data.path={path}"])
     with pytest.raises(ValueError, match=complaint):
-        Language.from_config(config)
+        LanguageTask.from_config(config)
 
 
 def test_a_dry_run_describes_the_text(capsys, tmp_path):
@@ -108,4 +109,4 @@ def test_a_dry_run_describes_the_text(capsys, tmp_path):
     assert "tokens for training" in capsys.readouterr().out
     config = read_config(load_recipe("tinyshakespeare"), [f"data.folder={tmp_path}"])
     with pytest.raises(FileNotFoundError, match="REGARD_DATA"):
-        Language.from_config(config)
+        LanguageTask.from_config(config)

@@ -21,12 +21,14 @@ def test_it_learns_to_copy_and_the_run_opens_again(tmp_path: Path, kind: str) ->
     task = MemoryTask.from_config(config)
     figures = train(task, config, tmp_path / "run").metrics
     assert figures["bit_error"] < 0.15  # a half by chance
-    machine = load(tmp_path / "run")
-    assert machine.bit_error(1) == pytest.approx(figures["bit_error"], abs=0.15)
-    found = machine.answer(torch.zeros(5, 9))
+    predictor = load(tmp_path / "run")
+    assert predictor.bit_error(1) == pytest.approx(figures["bit_error"], abs=0.15)
+    (found,) = predictor.predict([torch.zeros(5, 9)])
     assert found.bits.shape == (5, 8)
     assert (found.read_weights is None) == (kind == "lstm")
-    assert machine.figure(tmp_path / "tape.png", size=3).stat().st_size > 3000
+    trace = predictor.trace(3)
+    assert [call.shape for call in trace.calls] == ([(1, 7, 7)] * 2 if kind == "ntm" else [])
+    assert trace.figure(tmp_path / "tape.png").stat().st_size > 3000
 
 
 @pytest.mark.parametrize("name", BIT_TASKS)

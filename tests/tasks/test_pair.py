@@ -8,9 +8,10 @@ import torch
 from regard.cli import main
 from regard.data.scenes import generate_questions
 from regard.recipes import load_recipe
-from regard.tasks import Judge, load
-from regard.tasks.pair import Pair
+from regard.tasks import PairPredictor, load
+from regard.tasks.pair import PairTask
 from regard.training import read_config, train
+from regard.visual.views import show
 
 BASE = {"task": "pair", "training": {"epochs": 8, "lr": 5e-3, "threads": 1}}
 
@@ -36,7 +37,7 @@ def run(file, tmp_path_factory):
     torch.set_num_threads(1)
     settings = [f"data.path={file}", "data.tokenizer=words", "data.batch=32", "model.dim=24"]
     config = read_config(BASE, [*settings, "model.dropout=0.0"])
-    task = Pair.from_config(config)
+    task = PairTask.from_config(config)
     assert task.bag_of_words() < 0.7
     folder = tmp_path_factory.mktemp("pair") / "run"
     assert train(task, config, folder).metrics["test_accuracy"] > 0.95
@@ -44,13 +45,14 @@ def run(file, tmp_path_factory):
 
 
 def test_both_maps_are_shown(run, tmp_path, capsys):
-    judge = load(run)
-    assert isinstance(judge, Judge)
-    same, other = judge.judge([("oh cat", "cat oh"), ("oh cat", "dog oh")])
+    predictor = load(run)
+    assert isinstance(predictor, PairPredictor)
+    same, other = predictor.predict([("oh cat", "cat oh"), ("oh cat", "dog oh")])
     assert (same.label, other.label) == ("same", "other")
-    assert same.seen.left == ["oh", "cat"]
-    assert float(same.seen.left_weights.sum()) == pytest.approx(1)
-    assert same.seen.affinity.shape == (2, 2)
+    trace = predictor.trace(("oh cat", "cat oh"))
+    assert trace.tokens["left"] == ["oh", "cat"]
+    assert float(trace["left"].map.dense().sum()) == pytest.approx(1)
+    assert [len(row) for row in trace.about["affinity"]] == [2, 2]
     figure = tmp_path / "pair.png"
     assert main(["pair", str(run), "so bee", "bee so", "--figure", str(figure)]) == 0
     shown = capsys.readouterr().out
@@ -62,35 +64,37 @@ def test_both_maps_are_shown(run, tmp_path, capsys):
     assert main(["pair", str(run), "so bee", " "]) == 1
     assert "both texts need at least one word" in capsys.readouterr().err
     with pytest.raises(TypeError, match="should be a text, got Scene"):
-        judge.judge([("oh cat", generate_questions(2)[0].scene)])
+        predictor.predict([("oh cat", generate_questions(2)[0].scene)])
 
 
 @pytest.mark.slow
 def test_it_learns_to_compare_two_things_of_a_scene(tmp_path):
     config = read_config(load_recipe("pair"), ["training.epochs=1", "training.threads=1"])
-    task = Pair.from_config(config)
+    task = PairTask.from_config(config)
     train(task, config, tmp_path / "run")
-    judge = load(tmp_path / "run")
+    predictor = load(tmp_path / "run")
     about_two = [n for n, text in enumerate(task.test.lefts) if text.endswith("one ?")][:300]
-    found = judge.judge([(task.test.lefts[n], task.test.rights[n]) for n in about_two])
+    inputs = [(task.test.lefts[n], task.test.rights[n]) for n in about_two]
+    found = predictor.predict(inputs)
     right = [
         one.label == task.test.classes[task.test.labels[n]]
         for n, one in zip(about_two, found, strict=True)
     ]
     assert sum(right) / len(right) > 0.7  # a half by chance
-    assert found[0].seen.right_weights.shape == (3, 9)
-    found[0].seen.figure(tmp_path / "scene.png")
-    assert "glimpse 3" in found[0].seen.show(width=60, color="plain")
+    trace = predictor.trace(inputs[0])
+    assert trace["right"].shape == (1, 3, 9)
+    trace.figure(tmp_path / "scene.png")
+    assert "glimpse 3" in show(trace, width=60, color="plain")
 
 
 def test_scenes_are_the_default_and_worth_nothing_as_bags(tmp_path, capsys):
     settings = ["data.count=400", "training.steps=2", "model.dim=12"]
     config = read_config(BASE, settings)
-    task = Pair.from_config(config)
+    task = PairTask.from_config(config)
     assert task.bag_of_words() == pytest.approx(0.5, abs=0.01)
     batch = task.batch(0, 0)
     assert batch.right.shape == (64, 9, 12)
-    assert torch.equal(batch.left, Pair.from_config(config).batch(0, 0).left)
+    assert torch.equal(batch.left, PairTask.from_config(config).batch(0, 0).left)
     train(task, config, tmp_path / "run")
     figure = tmp_path / "scene.svg"
     assert main(["pair", str(tmp_path / "run"), "--example", "3", "--figure", str(figure)]) == 0
@@ -110,7 +114,7 @@ def test_translations_are_shuffled_anew_in_every_epoch(tmp_path):
     rows = [f"sentence {n}\t문장 {n}\tby\n" for n in range(300)]
     (folder / "kor.txt").write_text("".join(rows))
     settings = ["data.name=tatoeba", f"data.folder={tmp_path}", "data.tokenizer=characters"]
-    task = Pair.from_config(read_config(BASE, settings))
+    task = PairTask.from_config(read_config(BASE, settings))
     assert not set(task.train.lefts) & set(task.test.lefts)
     assert sum(task.test.labels) * 2 == len(task.test)
     one, two = task.batch(0, 0), task.batch(1, 0)
@@ -128,4 +132,4 @@ def test_translations_are_shuffled_anew_in_every_epoch(tmp_path):
 )
 def test_a_wrong_setting_is_one_sentence(settings, complaint):
     with pytest.raises(ValueError, match=complaint):
-        Pair.from_config(read_config(BASE, settings))
+        PairTask.from_config(read_config(BASE, settings))

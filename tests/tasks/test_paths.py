@@ -8,12 +8,12 @@ import torch
 
 from regard.attention.observer import observe
 from regard.recipes import load_recipe
-from regard.tasks import Translate
+from regard.tasks import TranslateTask
 from regard.training import read_config
 from tests.flops import Flops
 
 
-def share_of_reference(task: Translate) -> float:
+def share_of_reference(task: TranslateTask) -> float:
     torch.manual_seed(0)
     model, flops = task.build().train(), Flops()
     with observe(flops):
@@ -27,14 +27,14 @@ def test_at_most_a_twentieth_of_the_flops_is_on_the_reference_path(kind):
     recipe = load_recipe("dates")
     recipe["data"] |= {"count": 300, "valid_count": 2, "sentences": 64}
     recipe["model"] = {"kind": kind, "preset": "tiny"}
-    assert share_of_reference(Translate.from_config(read_config(recipe))) <= 0.05
+    assert share_of_reference(TranslateTask.from_config(read_config(recipe))) <= 0.05
 
 
 @pytest.mark.parametrize("name", ["dates", "addition", "signal"])
 def test_neither_it_is_in_the_recipes_that_make_their_data(name):
     recipe = load_recipe(name)
     recipe["data"] |= {"count": 300, "valid_count": 2}
-    assert share_of_reference(Translate.from_config(read_config(recipe))) <= 0.05
+    assert share_of_reference(TranslateTask.from_config(read_config(recipe))) <= 0.05
 
 
 def test_neither_it_is_in_that_of_multi30k():
@@ -44,4 +44,4 @@ def test_neither_it_is_in_that_of_multi30k():
         pytest.skip("needs real data: set REGARD_DATA to a folder that has multi30k in it")
     recipe = load_recipe("multi30k")
     recipe["data"] |= {"folder": str(folder), "valid_count": 2}
-    assert share_of_reference(Translate.from_config(read_config(recipe))) <= 0.05
+    assert share_of_reference(TranslateTask.from_config(read_config(recipe))) <= 0.05

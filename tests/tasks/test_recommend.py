@@ -10,8 +10,8 @@ import torch
 from regard.cli import main
 from regard.data.viewers import write_movielens
 from regard.recipes import load_recipe
-from regard.tasks import Advisor, load
-from regard.tasks.recommend import Recommend
+from regard.tasks import Recommender, load
+from regard.tasks.recommend import RecommendTask
 from regard.training import read_config, train
 
 FAST = ["training.threads=1", "training.epochs=8", "training.lr=5e-3"]
@@ -26,7 +26,7 @@ def run(tmp_path_factory):
     with (folder / "data" / "u.user").open("a") as users:
         users.write("newcomer|20|F|artist|00000\n")  # who has rated nothing
     config = read_config(load_recipe("recommend"), [*FAST, f"data.path={folder / 'data'}"])
-    task = Recommend.from_config(config)
+    task = RecommendTask.from_config(config)
     outcome = train(task, config, folder / "run")
     popular = task.popularity()
     assert outcome.metrics["test_hit"] > 1.7 * popular["test_hit"]
@@ -35,30 +35,30 @@ def run(tmp_path_factory):
 
 
 def test_reasons_are_parts_of_the_score(run):
-    advisor = load(run)
-    assert isinstance(advisor, Advisor)
-    found = advisor.recommend("42", count=5)
-    place = advisor.ratings.users.index("42")
-    had = {advisor.ratings.items[i] for i in advisor.ratings.histories[place]}
+    predictor = load(run)
+    assert isinstance(predictor, Recommender)
+    found = predictor.recommend("42", count=5)
+    place = predictor.ratings.users.index("42")
+    had = {predictor.ratings.items[i] for i in predictor.ratings.histories[place]}
     assert not had & {one.item for one in found}
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
-    titles = {advisor.ratings.titles[i] for i in advisor.ratings.histories[place]}
+    titles = {predictor.ratings.titles[i] for i in predictor.ratings.histories[place]}
     assert {reason.what for one in found for reason in one.past} <= titles
     assert all(
         reason.what.split()[0] in ("age", "gender", "occupation") for reason in found[0].profile
     )
-    weights = advisor.importance("42")
+    weights = predictor.importance("42")
     assert weights.shape == (150,)
     assert float(weights.sum()) == pytest.approx(1)
     with pytest.raises(ValueError, match="unknown user 'nobody'"):
-        advisor.importance("nobody")
+        predictor.importance("nobody")
 
 
 def test_somebody_new_is_answered_by_the_profile(run):
-    advisor = load(run)
-    ratings = advisor.ratings
+    predictor = load(run)
+    ratings = predictor.ratings
     kinds = [{"age": "20", "occupation": "artist"}, {"age": "70", "occupation": "retired"}]
-    answers = [{one.item for one in advisor.recommend_to(kind, count=15)} for kind in kinds]
+    answers = [{one.item for one in predictor.recommend_to(kind, count=15)} for kind in kinds]
     shares = torch.zeros(2, 2)  # how much of what each kind is told is what each kind watches
     for i, kind in enumerate(kinds):
         columns = ratings.user_profiles.encode(kind) > 0
@@ -72,10 +72,10 @@ def test_somebody_new_is_answered_by_the_profile(run):
 
 def test_a_user_of_the_data_without_a_choice_is_answered_like_somebody_new(run):
     """Nothing has trained an embedding of its own: by that it would be answered at random."""
-    advisor = load(run)
+    predictor = load(run)
     profile = {"age": "20", "gender": "F", "occupation": "artist"}
-    assert advisor.recommend("newcomer") == advisor.recommend_to(profile)
-    assert advisor.recommend_to({"age": "99"}) == advisor.recommend_to({"age": "74"})
+    assert predictor.recommend("newcomer") == predictor.recommend_to(profile)
+    assert predictor.recommend_to({"age": "99"}) == predictor.recommend_to({"age": "74"})
 
 
 def test_what_the_command_lists_adds_up_to_the_score(run, capsys):
@@ -115,13 +115,13 @@ def test_learned_projections_let_similarity_lower_a_weight_and_identity_cannot(t
     for projections in ("learned", "identity"):
         settings = ["training.threads=1", f"model.projections={projections}"]
         config = read_config(load_recipe("opposites"), settings)
-        task = Recommend.from_config(config)
+        task = RecommendTask.from_config(config)
         hits[projections] = train(task, config, tmp_path / projections).metrics["test_hit"]
-        advisor = load(tmp_path / projections)
+        predictor = load(tmp_path / projections)
         user, t = task.test[0]
         past = torch.from_numpy(task.ratings.histories[user][:t][::-1].copy())
         alike = task.ratings.item_profiles.rows[past] @ task.ratings.user_profiles.rows[user]
-        weights = advisor.model.parts(user + 1, task.profiles[user], past).weights
+        weights = predictor.model.parts(user + 1, task.profiles[user], past).weights
         odd = int(alike.argmin())
         assert (weights.argmax() == odd) == (projections == "learned")
     assert hits["learned"] > 0.8
@@ -133,16 +133,13 @@ def test_damaged_tables_of_a_run_are_one_sentence(run, tmp_path, content):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     (copy / "ratings.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"ratings\.npz is damaged or was edited: its checksum"):
-        load(copy)
-    (copy / "manifest.json").unlink()
-    with pytest.raises(ValueError, match=r"ratings\.npz is damaged: it is no npz file"):
+    with pytest.raises(ValueError, match=r"ratings\.npz is damaged: it is not an npz file"):
         load(copy)
 
 
 def test_ranks_count_all_items_but_those_the_user_has():
     config = read_config(load_recipe("recommend"), ["data.count=23", "data.catalogue=31"])
-    task = Recommend.from_config(config)
+    task = RecommendTask.from_config(config)
 
     class Oracle(torch.nn.Module):
         """Scores the past highest, then the choice, then the others."""
@@ -170,7 +167,7 @@ def test_ranks_count_all_items_but_those_the_user_has():
 
 @pytest.mark.parametrize("score", [0.0, float("nan")])
 def test_a_model_that_scores_all_items_alike_finds_nothing_by_that(score):
-    task = Recommend.from_config(read_config(load_recipe("recommend"), ["data.count=23"]))
+    task = RecommendTask.from_config(read_config(load_recipe("recommend"), ["data.count=23"]))
 
     class Alike(torch.nn.Module):
         def forward(self, users, profiles, past, lengths):
@@ -182,7 +179,7 @@ def test_a_model_that_scores_all_items_alike_finds_nothing_by_that(score):
 def test_what_comes_later_is_neither_in_the_past_nor_in_popularity():
     """A model, or popularity, that saw the validation or test choice would be praised for it."""
     config = read_config(load_recipe("recommend"), ["data.count=29", "data.catalogue=47"])
-    task = Recommend.from_config(config)
+    task = RecommendTask.from_config(config)
     for moments in (task.train, task.valid, task.test):
         batch = task._choices(moments)
         for row, (user, t) in enumerate(moments):
@@ -215,22 +212,24 @@ def test_a_csv_without_profiles_trains_and_recommends(tmp_path, capsys):
     assert main(["recommend", run, "--past", "영화", "--count", "2"]) == 0
     assert "영화, weight 1.00" in capsys.readouterr().out
     assert main(["recommend", run, "--user", "u0"]) == 1
-    assert "somebody who has every item" in capsys.readouterr().err
+    assert "this user has every item" in capsys.readouterr().err
 
 
 def test_the_file_of_movielens_ratings_stands_for_its_folder(tmp_path):
     write_movielens(tmp_path, users=7, items=23)
     config = {"task": "recommend", "training": {"steps": 1}}
     for path in (tmp_path, tmp_path / "u.data"):
-        task = Recommend.from_config(read_config(config, [f"data.path={path}"]))
+        task = RecommendTask.from_config(read_config(config, [f"data.path={path}"]))
         assert len(task.ratings.users) == 7
         with pytest.raises(ValueError, match=r"belong to a CSV file, but .* format of MovieLens"):
-            Recommend.from_config(read_config(config, [f"data.path={path}", "data.users=u.csv"]))
+            RecommendTask.from_config(
+                read_config(config, [f"data.path={path}", "data.users=u.csv"])
+            )
 
 
 def test_nobody_with_three_choices_is_one_sentence(tmp_path):
     path = tmp_path / "c.csv"
     path.write_text("user,item,time\na,x,1\na,y,2\n")
     config = read_config({"task": "recommend", "training": {"steps": 1}}, [f"data.path={path}"])
-    with pytest.raises(ValueError, match="nobody has three choices"):
-        Recommend.from_config(config)
+    with pytest.raises(ValueError, match="no user has three choices"):
+        RecommendTask.from_config(config)

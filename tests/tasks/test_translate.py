@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.recipes import load_recipe
-from regard.tasks import Translate
+from regard.tasks import TranslateTask
 from regard.training.config import read_config
 from regard.training.task import Task
 
@@ -15,8 +15,8 @@ SMALL = {
 }
 
 
-def make(*overrides, config=SMALL) -> Translate:
-    return Translate.from_config(read_config(config, overrides))
+def make(*overrides, config=SMALL) -> TranslateTask:
+    return TranslateTask.from_config(read_config(config, overrides))
 
 
 def test_it_is_what_the_loop_asks_for():

@@ -7,8 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from regard.data import train_tokenizer
-from regard.tasks.translation_trace import trace_checkpoints, trace_translation
-from regard.tasks.translator import Translator, build_model
+from regard.tasks.translate import Translator, build_model
 
 
 def translator(kind: str, **options: object) -> Translator:
@@ -23,7 +22,7 @@ def translator(kind: str, **options: object) -> Translator:
 def test_the_maps_are_those_of_the_translation(kind: str, beam: int) -> None:
     model = translator(kind)
     (found,) = model.translate(["cabbage"], beam=beam, return_map=True)
-    trace = trace_translation(model, "cabbage", beam=beam)
+    trace = model.trace("cabbage", beam=beam)
     assert trace.about["translation"] == found.text
     assert trace.tokens["source"] == list("cabbage")
     assert trace.tokens["target"] == found.tokens
@@ -37,7 +36,7 @@ def test_the_maps_are_those_of_the_translation(kind: str, beam: int) -> None:
 
 
 def test_the_likeliest_next_tokens_are_kept() -> None:
-    trace = trace_translation(translator("luong"), "fade")
+    trace = translator("luong").trace("fade")
     rows = trace.about["outputs"]["target"]
     assert len(rows) == len(trace.tokens["target"])
     for row, token in zip(rows, trace.tokens["target"], strict=True):
@@ -48,7 +47,7 @@ def test_the_likeliest_next_tokens_are_kept() -> None:
 
 def test_an_empty_text_is_refused() -> None:
     with pytest.raises(ValueError, match="empty text"):
-        trace_translation(translator("luong"), "")
+        translator("luong").trace("")
 
 
 def test_checkpoints_show_the_same_words_with_other_weights(tmp_path: Path) -> None:
@@ -59,11 +58,11 @@ def test_checkpoints_show_the_same_words_with_other_weights(tmp_path: Path) -> N
         folder.mkdir(parents=True)
         tensors = {name: tensor * step / 20 for name, tensor in own.items()}
         save_file(tensors, folder / "model.safetensors")
-    traces = trace_checkpoints(model, tmp_path, "bead")
+    traces = model.trace_checkpoints(tmp_path, "bead")
     assert list(traces) == ["step 5", "step 11", "final"]
     maps = [trace.calls[0].map.dense() for trace in traces.values()]
     assert len({trace.about["translation"] for trace in traces.values()}) == 1
     assert not torch.allclose(maps[0], maps[2])
-    torch.testing.assert_close(maps[2], trace_translation(model, "bead").calls[0].map.dense())
+    torch.testing.assert_close(maps[2], model.trace("bead").calls[0].map.dense())
     with pytest.raises(FileNotFoundError, match="no checkpoints in"):
-        trace_checkpoints(model, tmp_path / "none", "bead")
+        model.trace_checkpoints(tmp_path / "none", "bead")

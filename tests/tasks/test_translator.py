@@ -5,8 +5,8 @@ import torch
 import regard
 from regard.data import generate, train_tokenizer
 from regard.decoding import Limits
-from regard.tasks import Translate, Translation, Translator
-from regard.tasks.translator import build_model
+from regard.tasks import TranslateTask, Translation, Translator
+from regard.tasks.translate import build_model
 from regard.training import train
 from regard.training.config import read_config
 
@@ -22,7 +22,7 @@ SMALL = {
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "copy"
     config = read_config(SMALL)
-    train(Translate.from_config(config), config, folder)
+    train(TranslateTask.from_config(config), config, folder)
     return folder
 
 
@@ -99,7 +99,7 @@ def test_wrong_calls_are_one_sentence(run):
     with pytest.raises(ValueError, match="n_best should be from 1 to beam=1, got 2"):
         translator.translate(["abc"], n_best=2)
     for prefix in ("a", ["a", "b"]):
-        with pytest.raises(ValueError, match="prefix should be a list of 1, one a text"):
+        with pytest.raises(ValueError, match="prefix should be a list of 1, one for each text"):
             translator.translate(["abc"], prefix=prefix)
 
 
@@ -184,5 +184,5 @@ def test_a_model_whose_weights_are_not_numbers_is_refused(beam):
 
 
 def test_draws_with_a_beam_are_refused(run):
-    with pytest.raises(ValueError, match="draws need beam=1"):
+    with pytest.raises(ValueError, match="sampling needs beam=1"):
         regard.load(run).translate(["abc"], beam=3, sampling={})

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from regard.visual.document import ShadedDocument
+from regard.visual.figure.document import draw_document
 
 BLANKS = ShadedDocument(
     [["so", " ", " good", "\n", "though"], ["bye"]],
@@ -16,20 +17,13 @@ BLANKS = ShadedDocument(
 
 
 def test_blanks_between_words_leave_each_word_its_label_in_a_figure(tmp_path: Path) -> None:
-    BLANKS.figure(tmp_path / "a.svg")
+    draw_document(BLANKS, tmp_path / "a.svg")
     drawn = re.findall(r"<!-- (.*?) -->", (tmp_path / "a.svg").read_text(encoding="utf-8"))
     assert [text.strip() for text in drawn] == [
         *("0.75", "0.25"),
         *("so", "good", "though", "bye"),
         BLANKS.title,
     ]
-
-
-def test_a_page_holds_its_words_once_even_if_the_title_names_a_place(tmp_path: Path) -> None:
-    BLANKS.page(tmp_path / "a.html")
-    page = (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert page.count("though</span>") == 1
-    assert page.count(BLANKS.title) == 2  # in the tab and above the text
 
 
 def test_blanks_take_room_and_no_signs_in_a_terminal() -> None:

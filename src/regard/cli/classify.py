@@ -28,29 +28,21 @@ def classify(
     """Say the class of documents, and which sentences and words decided."""
     from regard.tasks import Classifier, load
 
-    classifier = load(run)
-    if not isinstance(classifier, Classifier):
-        raise ValueError(f"{run} is no run of the task classify")
+    classifier = load(run, Classifier)
     documents = list(texts) if texts else [sys.stdin.read()]
     if not all(text.strip() for text in documents):
         raise ValueError("a document needs at least one word")
-    found = classifier.classify(documents)
+    traces = [classifier.trace(text) for text in documents]
     if page is not None:
-        found[0].document.page(page)
+        traces[0].page(page)
     if figure is not None:
-        found[0].document.figure(figure)
+        traces[0].figure(figure)
     if as_json:
-        rows = [
-            {
-                "label": one.label,
-                "probabilities": one.probabilities,
-                "sentences": one.document.sentences,
-                "word_weights": one.document.word_weights,
-                "sentence_weights": one.document.sentence_weights,
-            }
-            for one in found
-        ]
+        rows = [classifier.to_json(one) for one in classifier.predict(documents)]
         print(json.dumps(rows, ensure_ascii=False, indent=2))
-    else:
-        for one in found:
-            print(one.document.show() if show else one.document.title)
+        return
+    for trace in traces:
+        if show:
+            trace.show()
+        else:
+            print(trace.about["title"])

@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from regard.tasks.compare import Row
-    from regard.tasks.lengths import Point
+    from regard.tasks.compare_lengths import Point
     from regard.training import Progress
 
 DECODERS = "plain,peeky,luong,bahdanau,gnmt,transformer"
@@ -67,7 +67,7 @@ def compare(
     from regard.cli.compare_tables import lengths_table, table
     from regard.recipes import resolve_recipe
     from regard.tasks.compare import compare as train_all
-    from regard.tasks.lengths import lengths
+    from regard.tasks.compare_lengths import compare_lengths
     from regard.tasks.variants import variants
     from regard.training.config import load_toml
     from regard.visual.figure.lines import Panel, learning, panels
@@ -97,7 +97,7 @@ def compare(
     how: dict[str, Any] = {"settings": settings or [], "progress": progress}
     rows: Sequence[Row | Point]
     if sizes:
-        rows = lengths(task, tables, chosen, folder, [*map(int, sizes)], **how)
+        rows = compare_lengths(task, tables, chosen, folder, [*map(int, sizes)], **how)
         _write(written, {"task": task, "lengths": [point._asdict() for point in rows]})
         print(lengths_table(rows))
         shown = [Panel(about, _lines(rows, what), log) for what, about, log in SHOWN]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from regard.tasks.compare import Comparison
-    from regard.tasks.lengths import Point
+    from regard.tasks.compare_lengths import Point
 
 HEAD = ("", "quality", "time to it", "time", "parameters", "tokens/s", "entropy")
 NONE = "–"

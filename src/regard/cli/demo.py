@@ -84,13 +84,7 @@ def _introduction(config: "Config") -> str:
 
 def _exact(translator: "Translator") -> tuple[int, int]:
     """How many of the test split were written exactly, of how many."""
-    from regard.tasks.corpus import Data, Splits
-    from regard.training import read_settings
-
-    config = translator.config
-    assert config is not None  # it was opened from a run
-    data = read_settings(Data, config.data, "data")
-    pairs = Splits(data, config.seed).read("test")
+    pairs = translator.pairs("test")
     found = translator.translate(list(pairs.sources))
     right = sum(one.text == want for one, want in zip(found, pairs.targets, strict=True))
     return right, len(pairs)

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,7 +34,7 @@ def evaluate(
 
     The numbers in brackets hold 95 % of what other sentences like these would give.
     """
-    from regard.tasks import load
+    from regard.tasks import evaluate_run, load
     from regard.training import read_run_config
 
     if split not in ("test", "valid"):
@@ -42,7 +42,7 @@ def evaluate(
     if read_run_config(run).task != "translate":
         if data:
             raise ValueError("--data is for runs of the task translate")
-        metrics = _metrics(run)
+        metrics = evaluate_run(run)
         width = max(map(len, metrics))
         rows = [f"{name:<{width}}{value:>10.4f}" for name, value in metrics.items()]
         print(json.dumps({"metrics": metrics}, indent=2) if as_json else "\n".join(rows))
@@ -64,8 +64,6 @@ def evaluate(
 
 def _pairs(translator: "Translator", data: list[Path] | None, split: str) -> "Pairs":
     from regard.data import read_aligned, read_pairs
-    from regard.tasks.corpus import Data, Splits
-    from regard.training import read_settings
 
     if data and len(data) == 2:
         return read_aligned(*data)
@@ -73,21 +71,7 @@ def _pairs(translator: "Translator", data: list[Path] | None, split: str) -> "Pa
         if len(data) > 2:
             raise typer.BadParameter("give --data once, or twice for two aligned files")
         return read_pairs(data[0])
-    config = translator.config
-    assert config is not None  # it was opened from a run
-    # in memory: reading a run never writes outside of it
-    data_settings = read_settings(Data, {**config.data, "store": None}, "data")
-    return Splits(data_settings, config.seed).read(split)
-
-
-def _metrics(run: Path) -> dict[str, float]:
-    """What a task says of its own held-out data."""
-    from regard.tasks import TASKS, load_weights
-    from regard.training import read_run_config
-
-    config = read_run_config(run)
-    task: Any = TASKS[config.task].from_config(config, run)
-    return task.evaluate(load_weights(task.build(), run))
+    return translator.pairs(split)
 
 
 def _table(found: "TranslationReport") -> str:

@@ -23,16 +23,10 @@ def generate(
     ] = None,
 ) -> None:
     """Write a text with a trained language model."""
-    from regard.tasks import Writer, load
+    from regard.tasks import TextGenerator, load
 
-    writer = load(run)
-    if not isinstance(writer, Writer):
-        raise ValueError(f"{run} is no run of the task language")
+    generator = load(run, TextGenerator)
     options = {"temperature": temperature, "top_k": top_k, "seed": seed}
-    print(writer.generate(prompt, length=length, **options))  # type: ignore[arg-type]
+    print(generator.generate(prompt, length=length, **options))  # type: ignore[arg-type]
     if figure is not None:
-        from regard.trace import Trace
-        from regard.visual.figure import grid
-
-        tokens, maps = writer.attention(prompt)
-        grid(Trace.of_maps(maps, queries=tokens), figure)
+        generator.trace(prompt).figure(figure)

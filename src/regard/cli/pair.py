@@ -16,28 +16,24 @@ def pair(
     figure: Annotated[Path | None, typer.Option("--figure", help="Write PNG or SVG.")] = None,
 ) -> None:
     """Judge two texts, or a question about a generated scene, and show both maps."""
-    from regard.tasks import Judge, load
+    from regard.tasks import PairPredictor, load
 
-    judge = load(run)
-    if not isinstance(judge, Judge):
-        raise ValueError(f"{run} is no run of the task pair")
-    if judge.right is None:
+    predictor = load(run, PairPredictor)
+    if predictor.right is None:
         from regard.data.scenes import generate_questions
 
         if right is not None:
-            raise typer.BadParameter("this run judges scenes: give --example, and a question")
+            raise typer.BadParameter("this run reads scenes: give --example, and a question")
         number = example or 0
         question = generate_questions(number + 2 - number % 2, seed=12345)[number]
         text = question.text if left is None else left
         print(text)
         print(question.scene.text())
-        (found,) = judge.judge([(text, question.scene)])
+        trace = predictor.trace((text, question.scene))
     else:
         if left is None or right is None or example is not None:
-            raise typer.BadParameter("this run judges two texts: give both")
-        if not left.strip() or not right.strip():
-            raise ValueError("both texts need at least one word")
-        (found,) = judge.judge([(left, right)])
+            raise typer.BadParameter("this run reads two texts: give both")
+        trace = predictor.trace(predictor.parse({"left": left, "right": right}))
     if figure is not None:
-        found.seen.figure(figure)
-    print(found.seen.show())
+        trace.figure(figure)
+    trace.show()

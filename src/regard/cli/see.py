@@ -42,7 +42,7 @@ def see(
     """Show what a model attends to while it reads TEXT and writes its answer.
 
     Runs of language and classify read TEXT as well; of graph it is a node, of memory the size of a
-    sequence, of image and hard how many held-out examples are shown.
+    sequence, of image the number of a test image, of hard a row of digits.
     """
     for file, suffix in ((png, ".png"), (svg, ".svg"), (html, ".html")):
         if file is not None and file.suffix.lower() != suffix:
@@ -55,18 +55,17 @@ def see(
         raise FileNotFoundError(f"there is no run and no trace {source}")
     else:
         model = _loaded(source)
-        if checkpoints and not hasattr(model, "translate"):
-            raise typer.BadParameter("--checkpoints is for models that translate")
-        if not _reads_text(model):
-            return _show(model, source, text, png, svg, html)
-        if text is None:
-            raise typer.BadParameter(f'say what to read: regard see {source} "some text"')
-        trace = _traced(model, text, beam)
+        if checkpoints and model.task != "translate":
+            raise typer.BadParameter("--checkpoints is for runs of the task translate")
+        if text is None and model.task in ("translate", "language", "classify"):
+            raise typer.BadParameter(f'give a text to read: regard see {source} "some text"')
+        given = model.parse(text) if text is not None else model.examples(1)[0]
+        trace = model.trace(given, beam=beam) if model.task == "translate" else model.trace(given)
     if not (png or svg or html):
-        _print(trace)
+        trace.show()
     for file in (png, svg):
         if file is not None:
-            print(_figure(trace, file))
+            print(trace.figure(file))
     if html is not None:
         from regard.visual.page import write
 
@@ -92,65 +91,9 @@ def _loaded(run: Path) -> Any:
     return model
 
 
-def _reads_text(model: Any) -> bool:
-    """Whether its answer is a trace: of a translation, or of a text that is read."""
-    from regard.tasks import Translator, Writer
-
-    return isinstance(model, Translator | Writer)
-
-
-def _traced(model: Any, text: str, beam: int) -> "Trace":
-    from regard.tasks import Writer
-    from regard.tasks.translation_trace import trace_translation
-    from regard.trace import Trace
-
-    if isinstance(model, Writer):
-        tokens, maps = model.attention(text)
-        return Trace.of_maps(maps, queries=tokens, text=text)
-    return trace_translation(model, text, beam=beam)
-
-
-def _show(
-    model: Any, run: Path, what: str | None, png: Path | None, svg: Path | None, html: Path | None
-) -> None:
-    """What a model of another task attends to."""
-    from regard.cli.sight import sight
-
-    found = sight(model, run, what)
-    if html is not None and found.page is None:
-        raise ValueError(f"there is no page of a run such as {run}; --png and --svg draw it")
-    for file, write in ((png, found.figure), (svg, found.figure), (html, found.page)):
-        if file is not None and write is not None:
-            write(file)
-            print(file)
-    if not (png or svg or html):
-        print(found.text)
-
-
 def _through(run: Path, text: str | None, beam: int) -> "dict[str, Trace]":
-    """The same translation taught to the model as it was at each checkpoint of a run."""
-    from regard.tasks.translation_trace import trace_checkpoints
-
+    """Return traces of the same translation at each checkpoint of a run."""
     if text is None:
         raise typer.BadParameter("--checkpoints goes with a run, not with a stored trace")
     print("reading checkpoints", file=sys.stderr)
-    return trace_checkpoints(_loaded(run), run, text, beam=beam)
-
-
-def _print(trace: "Trace") -> None:
-    if "translation" in trace.about:
-        print(trace.about["translation"], end="\n\n")
-    trace.show()
-
-
-def _figure(trace: "Trace", file: Path) -> Path:
-    """Where a text is aligned with another, that map is the picture; else all of them are."""
-    import torch
-
-    from regard.visual.figure import draw, heatmap
-
-    crossing = [c for c in trace.calls if {c.queries, c.keys} == {"source", "target"}]
-    if not crossing:
-        return draw(trace, file)
-    mean = torch.stack([call.map.dense().mean(0) for call in crossing]).mean(0)  # (M, N)
-    return heatmap(mean, *trace.labels(crossing[0]), file, title=trace.about.get("text"))
+    return _loaded(run).trace_checkpoints(run, text, beam=beam)

@@ -62,9 +62,7 @@ def translate(
         raise typer.BadParameter("--temperature, --top-k, --top-p and --seed need --sample")
     if trace is not None and not trace.absolute().parent.is_dir():
         raise ValueError(f"there is no folder {trace.absolute().parent} to write {trace.name} to")
-    translator = load(run)
-    if not isinstance(translator, Translator):
-        raise ValueError(f"{run} is no run of the task translate")
+    translator = load(run, Translator)
     if translator.source is None:
         raise ValueError(f"{run} reads float frames, not lines of text: use it from Python")
     options: dict[str, Any] = {"n_best": n_best, "copy_unknown": copy_unknown, "penalty": penalty}
@@ -181,7 +179,7 @@ def _store(found: "list[Translation]", path: Path) -> None:
         whole = [pad(m, (0, columns - m.shape[2], 0, rows - m.shape[1])) for m in maps]
         calls.append(Call(name, held(torch.stack(whole)), "target", "source"))
     tokens = {"target": [one.tokens for one in real], "source": [one.source for one in real]}
-    Trace(calls, tokens).save(path)
+    Trace(calls, tokens, {"task": "translate"}).save(path)
 
 
 class _Progress:

@@ -1,68 +1,67 @@
-"""Tasks: data, model, loss, metric and what to show, by name."""
+"""Tasks, by name: what is learned. Each is one file with its settings, its task, its predictor."""
 
 from typing import Any
 
-from regard.tasks.advisor import Advisor, Recommendation
-from regard.tasks.classifier import Classification, Classifier
-from regard.tasks.classify import Classify
-from regard.tasks.finder import Finder
-from regard.tasks.graph import GraphTask
-from regard.tasks.hard import HardTask
-from regard.tasks.image import ImageTask
-from regard.tasks.judge import Judge, Judgement
-from regard.tasks.language import Language
-from regard.tasks.machine import Machine
-from regard.tasks.memory import MemoryTask
-from regard.tasks.node_classifier import NodeClassifier
-from regard.tasks.pair import Pair
-from regard.tasks.recommend import Recommend
-from regard.tasks.run import load, load_weights
-from regard.tasks.seer import Seer
-from regard.tasks.translate import Translate
-from regard.tasks.translator import Translation, Translator
-from regard.tasks.writer import Writer
+from regard.tasks.classification import Classification
+from regard.tasks.classify import Classifier, ClassifyTask
+from regard.tasks.graph import GraphTask, NodeClassifier
+from regard.tasks.hard import HardPredictor, HardTask
+from regard.tasks.image import ImagePredictor, ImageTask
+from regard.tasks.language import LanguageTask, TextGenerator
+from regard.tasks.memory import MemoryPredictor, MemoryTask
+from regard.tasks.pair import PairPredictor, PairTask
+from regard.tasks.predictor import Predictor, check_options, predict_options, trace_options
+from regard.tasks.recommend import NewUser, Recommendation, Recommender, RecommendTask
+from regard.tasks.run import evaluate_run, load, load_model, train
+from regard.tasks.translate import TranslateTask, Translation, Translator
 
 TASKS: dict[str, Any] = {
-    "classify": Classify,
+    "classify": ClassifyTask,
     "graph": GraphTask,
     "hard": HardTask,
-    "language": Language,
-    "pair": Pair,
-    "recommend": Recommend,
     "image": ImageTask,
+    "language": LanguageTask,
     "memory": MemoryTask,
-    "translate": Translate,
+    "pair": PairTask,
+    "recommend": RecommendTask,
+    "translate": TranslateTask,
 }
-"""What may stand after `task =` in a configuration, and the class that does it.
+"""The classes by what may stand after `task =` in a configuration.
 
-Each has `from_config(config, run=None) -> Task`, with the tokenizers and classes of the run if
-one is given, and `open(run) -> object`, which `regard.load` gives.
+Each is a `regard.training.Task` with `from_config(config, run=None)`, and with `predictor`, the
+class of what `regard.load` returns for its runs.
 """
 
 __all__ = [
     "TASKS",
-    "Advisor",
     "Classification",
     "Classifier",
-    "Classify",
-    "Finder",
+    "ClassifyTask",
     "GraphTask",
+    "HardPredictor",
     "HardTask",
+    "ImagePredictor",
     "ImageTask",
-    "Judge",
-    "Judgement",
-    "Language",
-    "Machine",
+    "LanguageTask",
+    "MemoryPredictor",
     "MemoryTask",
+    "NewUser",
     "NodeClassifier",
-    "Pair",
-    "Recommend",
+    "PairPredictor",
+    "PairTask",
+    "Predictor",
+    "RecommendTask",
     "Recommendation",
-    "Seer",
-    "Translate",
+    "Recommender",
+    "TextGenerator",
+    "TranslateTask",
     "Translation",
     "Translator",
-    "Writer",
+    "check_options",
+    "evaluate_run",
     "load",
-    "load_weights",
+    "load_model",
+    "predict_options",
+    "trace_options",
+    "train",
 ]

@@ -1,20 +1,22 @@
 """Classification of documents by a hierarchical attention network."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data import (
     Batches,
-    Order,
+    Tokenizer,
     fingerprint,
     load_or_train_tokenizer,
+    load_tokenizer,
     train_tokenizer,
 )
 from regard.data.datasets import data_file
@@ -23,27 +25,28 @@ from regard.data.sentences import (
     Document,
     DocumentBatch,
     collate_documents,
+    document_pieces,
     encode_document,
     sentences,
 )
 from regard.models.classifier import DocumentClassifier
-from regard.tasks.classifier import (
-    CLASSES,
-    TOKENIZER,
-    Classifier,
-    Model,
-    read_classes,
-    write_classes,
+from regard.tasks.classification import (
+    Classification,
+    classification_loss,
+    classification_metrics,
+    table,
 )
-from regard.tasks.tables import NamedOrFile, NoLoss
-from regard.training import Loss, stored_file
-from regard.training.config import Config
-from regard.training.settings import read_settings
+from regard.tasks.predictor import check_inputs, field
+from regard.tasks.run import load_classes, load_model, load_stored_classes, save_classes
+from regard.tasks.settings import Count, NamedOrFile, NoLoss, Share
+from regard.trace import Call, Trace
+from regard.trace.call import held
+from regard.training import Config, Loss, Settings, read_settings, stored_file
+from regard.training.run_directory import read_run_config
 
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-
-# where in the data folder, and the columns of text and class
+TOKENIZER = "tokenizer.json"
+BATCH = 32  # documents that a classifier reads at a time
+# file in the data folder, and the columns of text and class
 KNOWN = {
     "movie_reviews": ("movie_reviews/movie_reviews.zip", "text", "label"),
     "nsmc": ("nsmc/train.tsv.gz", "document", "label"),
@@ -57,40 +60,179 @@ class Data(NamedOrFile):
     path: str | None = Field(None, description="a .csv, .tsv, .jsonl (or .gz of them) or .zip")
     text: str = Field("text", description="the column, or key, of the text")
     label: str = Field("label", description="the column, or key, of the class")
-    bad: Literal["refuse", "skip"] = Field("refuse", description="what rows without a text meet")
+    bad: Literal["refuse", "skip"] = Field(
+        "refuse", description="how rows without a text are handled"
+    )
     fold: int | None = Field(None, ge=0, description="the fold to test on, if the data has folds")
-    test: Share = Field(0.1, description="the share of documents to test on, without folds")
-    valid: Share = Field(0.1, gt=0, description="the share of the others for validation")
+    test: Share = Field(0.1, description="share of the documents to test on, without folds")
+    valid: Share = Field(0.1, gt=0, description="share of the others for validation")
     tokenizer: str = Field("words", description="words, characters or bpe")
     size: Count | None = Field(None, description="the largest number of tokens")
-    min_count: Count = Field(1, description="leave out tokens that are rarer")
-    max_words: Count = Field(50, description="a longer sentence goes on in another one")
-    max_sentences: Count = Field(60, description="of a longer document the end is read")
+    min_count: Count = Field(1, description="rarer tokens are unknown")
+    max_words: Count = Field(50, description="longer sentences are split")
+    max_sentences: Count = Field(60, description="of longer documents the end is read")
     batch: Count = Field(32, description="documents in a batch")
     count: int = Field(2000, ge=40, description="documents to generate")
 
 
-class Classify:
-    """The task of documents with a class.
+class Model(Settings):
+    """The table `[model]`: the options of `DocumentClassifier`."""
+
+    dim: Count = 100
+    hidden: Count = 50
+    encoder: Literal["gru", "window", "none"] = "gru"
+    dropout: Share = 0.5
+    word_dropout: Share = 0.0
+
+
+class Classifier:
+    """A document classifier with its tokenizer and classes: a run of the task classify.
+
+    >>> from regard.data import train_tokenizer
+    >>> words = train_tokenizer("words", ["a good film", "a bad film"])
+    >>> model = DocumentClassifier(len(words), 2, dim=5, hidden=3)
+    >>> classifier = Classifier(model, words, ["neg", "pos"])
+    >>> classifier.classify(["A film. A good one."])[0].label in ("neg", "pos")
+    True
+    >>> trace = classifier.trace("A film. A good one.")
+    >>> trace["sentences"].shape, trace["words"].shape
+    (torch.Size([1, 1, 2]), torch.Size([1, 2, 7]))
+
+    Args:
+        model: a trained model
+        tokenizer: of its words
+        classes: their names, in the order of the logits
+        config: of the run
+        max_words: longer sentences are split
+        max_sentences: of longer documents the end is read
+    """
+
+    task: ClassVar[str] = "classify"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Tokenizer,
+        classes: Sequence[str],
+        config: Config | None = None,
+        *,
+        max_words: int = 50,
+        max_sentences: int = 60,
+    ) -> None:
+        self.model, self.tokenizer, self.classes = model.eval(), tokenizer, list(classes)
+        self.config = config
+        self.limits = {"max_words": max_words, "max_sentences": max_sentences}
+
+    @classmethod
+    def from_run(cls, directory: str | Path, device: str = "cpu") -> "Classifier":
+        """Load a run directory of the task classify."""
+        run, config = Path(directory), read_run_config(directory)
+        data = read_settings(Data, config.data, "data")
+        options = read_settings(Model, config.model, "model")
+        tokenizer, classes = load_tokenizer(run / TOKENIZER), load_classes(run)
+        model = load_model(partial(_build, options, tokenizer, classes), run, device)
+        limits = {"max_words": data.max_words, "max_sentences": data.max_sentences}
+        return cls(model, tokenizer, classes, config, **limits)
+
+    def classify(self, texts: Sequence[str]) -> list[Classification]:
+        """Classify documents; the same as `predict`."""
+        return self.predict(texts)
+
+    @torch.no_grad()
+    def predict(self, inputs: Sequence[str]) -> list[Classification]:
+        """Classify documents; an empty one is read as one unknown word."""
+        check_inputs(inputs, "texts")
+        return [
+            Classification.of(logits, self.classes)
+            for start in range(0, len(inputs), BATCH)
+            for logits in self._read(inputs[start : start + BATCH]).logits
+        ]
+
+    @torch.no_grad()
+    def trace(self, input: str) -> Trace:
+        """Return which words and sentences the class of a document rests on.
+
+        "words" has a row for each sentence, with the weights of its words among all words of the
+        document; "sentences" has the weights of the sentences; "document" is their product, the
+        weight of each word in the document.
+        """
+        if not input.strip():
+            raise ValueError("a document needs at least one word")
+        pieces = document_pieces(input, self.tokenizer, **self.limits)
+        found = self._read([input])
+        lengths = [len(part) for part in pieces]
+        dense = found.word_map.dense()[0, :, 0]  # (sentences, longest)
+        words = torch.zeros(len(pieces), sum(lengths))
+        for row, (start, end) in enumerate(pairwise(accumulate(lengths, initial=0))):
+            words[row, start:end] = dense[row, : end - start]
+        parts = found.sentence_map.dense()[0, :, : len(pieces)].cpu()  # (1, sentences)
+        predicted = Classification.of(found.logits[0], self.classes)
+        calls = [
+            Call("words", held(words[None]), "sentence", "word"),
+            Call("sentences", held(parts[None]), "document", "sentence"),
+            Call("document", held((parts @ words)[None]), "document", "word"),
+        ]
+        tokens = {
+            "word": [word for part in pieces for word in part],
+            "sentence": [f"sentence {number}" for number in range(1, len(pieces) + 1)],
+            "document": [predicted.label],
+        }
+        about = {"task": self.task, "text": input, "sentence_lengths": lengths}
+        return Trace(calls, tokens, about | {"title": str(predicted), **predicted._asdict()})
+
+    def parse(self, record: str | Mapping[str, Any]) -> str:
+        """Return a line as it is, or `text` of a JSON object."""
+        text = record if isinstance(record, str) else field(record, "text")
+        if not text.strip():
+            raise ValueError("a document needs at least one word")
+        return text
+
+    def to_text(self, prediction: Classification) -> str:
+        """Return the label and its probability."""
+        return str(prediction)
+
+    def to_json(self, prediction: Classification) -> Any:
+        """Return the label and the probability of each class."""
+        return prediction._asdict()
+
+    def examples(self, count: int, split: str = "test") -> list[str]:
+        """Return documents of a split of the run's data."""
+        if self.config is None:
+            raise ValueError("this classifier was not loaded from a run, so it has no data")
+        data = read_settings(Data, self.config.data, "data")
+        return split_documents(data, self.config.seed)[split].texts[:count]
+
+    def _read(self, texts: Sequence[str]) -> Any:
+        """What the model returns for some documents."""
+        encoded = [encode_document(text, self.tokenizer, **self.limits) for text in texts]
+        batch = collate_documents(encoded, [0] * len(encoded))
+        device = next(self.model.parameters()).device
+        return self.model(*(part.to(device) for part in batch[:3]))
+
+
+def _build(options: Model, tokenizer: Tokenizer, classes: Sequence[str]) -> DocumentClassifier:
+    return DocumentClassifier(len(tokenizer), len(classes), **options.model_dump())
+
+
+class ClassifyTask:
+    """Documents with a class.
 
     Args:
         data: the documents
         model: options of the model
         seed: of the splits, of the order of batches, and of generated documents
+        run: a run directory whose tokenizer and classes are used, instead of new ones
     """
 
+    predictor = Classifier
     unit = "documents"
     metric = "accuracy"
     larger_is_better = True
 
     def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
         self.data, self.model, self.seed = data, model, seed
-        documents = _read(data, seed)
-        if classes := stored_file(run, CLASSES):
-            documents = documents.with_classes(read_classes(classes))
-        self.train, self.valid, self.test = (
-            documents.choose(places) for places in _split(documents, data, seed)
-        )
+        splits = split_documents(data, seed, load_stored_classes(run))
+        self.train, self.valid, self.test = splits["train"], splits["valid"], splits["test"]
         self.tokenizer = load_or_train_tokenizer(
             stored_file(run, TOKENIZER),
             lambda: train_tokenizer(
@@ -100,109 +242,129 @@ class Classify:
                 min_count=data.min_count,
             ),
         )
-        self.encoded = {name: self._encoded(name) for name in ("train", "valid", "test")}
-        self.batches = _batches(self.encoded["train"], data.batch, seed, shuffle=True)
-        self._order: tuple[int, Order] | None = None
+        limits = {"max_words": data.max_words, "max_sentences": data.max_sentences}
+        self.encoded = {
+            name: [encode_document(text, self.tokenizer, **limits) for text in split.texts]
+            for name, split in splits.items()
+        }
+        batches = _batches(self.encoded["train"], data.batch, seed, shuffle=True)
+        self._order = lru_cache(maxsize=1)(batches.order)
 
     @classmethod
-    def from_config(cls, config: Config, run: Path | None = None) -> "Classify":
-        """The task of a configuration, with tokenizers and classes of the run if one is given."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "ClassifyTask":
+        """Make the task of a configuration; with `run`, with the tokenizer of that run."""
         read_settings(NoLoss, config.loss, "loss")
         data = read_settings(Data, config.data, "data")
         return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
 
-    @classmethod
-    def open(cls, run: Path) -> Classifier:
-        """What `regard.load` gives for a run of this task."""
-        return Classifier.open(run)
-
-    # -------------------------------------------------------------- what the loop asks
-
     def build(self) -> DocumentClassifier:
-        """A fresh model for this vocabulary and these classes."""
-        options = self.model.model_dump()
-        return DocumentClassifier(len(self.tokenizer), len(self.train.classes), **options)
+        """Build a fresh model for this vocabulary and these classes."""
+        return _build(self.model, self.tokenizer, self.train.classes)
 
     def steps(self, epoch: int) -> int:
-        """How many batches the epoch has."""
-        return len(self._epoch(epoch))
+        """Return how many batches the epoch has."""
+        return len(self._order(epoch))
 
     def batch(self, epoch: int, step: int) -> DocumentBatch:
-        """One batch of the epoch: documents of about as many sentences."""
-        return self._collated("train", self._epoch(epoch)[step])
+        """Return one batch of the epoch: documents of about as many sentences."""
+        return self._collated("train", self._order(epoch)[step])
 
     def loss(self, model: nn.Module, batch: DocumentBatch) -> Loss:
-        """Cross entropy, summed over documents."""
-        logits = model(*batch[:3]).logits
-        return Loss(F.cross_entropy(logits, batch.labels, reduction="sum"), len(batch.labels))
+        """Return the cross entropy, summed over documents."""
+        return classification_loss(model(*batch[:3]).logits, batch.labels)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Accuracy and loss of validation, which choose the model, and the accuracy of test."""
-        figures = self._figures(model, "valid")
+        """Return accuracy and loss of validation, and the accuracy of test."""
+        metrics = classification_metrics(self._logits(model, "valid"))
         if len(self.test):
-            figures["test_accuracy"] = self._figures(model, "test")["accuracy"]
-        return figures
+            test = classification_metrics(self._logits(model, "test"))
+            metrics["test_accuracy"] = test["accuracy"]
+        return metrics
 
     def write(self, run: Path) -> None:
         """Store the tokenizer and the names of the classes."""
         self.tokenizer.save(run / TOKENIZER)
-        write_classes(self.train.classes, run / CLASSES)
+        save_classes(self.train.classes, run)
 
     def fingerprint(self) -> dict[str, str]:
-        """Fingerprints of the data."""
+        """Return fingerprints of the data."""
         return {"train": fingerprint(self.train), "valid": fingerprint(self.valid)}
 
     def describe(self) -> str:
-        """Statistics of the data, for people."""
+        """Return statistics of the data as a table."""
         counts = np.bincount(self.train.labels, minlength=len(self.train.classes))
-        per_class = ", ".join(
-            f"{name} {count:,}" for name, count in zip(self.train.classes, counts, strict=True)
-        )
+        per_class = zip(self.train.classes, counts, strict=True)
         train = self.encoded["train"]
         words = sum(len(document.ids) for document in train)
         unknown = sum(int((document.ids == self.tokenizer.unk).sum()) for document in train)
         parts = sum(len(document.lengths) for document in train)
-        rows = {
-            "documents": f"{len(self.train):,} for training, {len(self.valid):,} for validation, "
-            f"{len(self.test):,} for test",
-            "classes": per_class,
-            "a document": f"{parts / len(train):.1f} sentences, {words / len(train):.0f} words",
-            "tokens": f"{self.tokenizer.kind}, {len(self.tokenizer):,} kinds, "
-            f"{unknown / words:.1%} unknown",
-            "example": " / ".join(sentences(self.train.texts[0]))[:160],
-        }
-        return "\n".join(f"{name:<12}{value}" for name, value in rows.items())
+        return table(
+            [
+                (
+                    "documents",
+                    f"{len(self.train):,} for training, {len(self.valid):,} for validation, "
+                    f"{len(self.test):,} for test",
+                ),
+                ("classes", ", ".join(f"{name} {count:,}" for name, count in per_class)),
+                (
+                    "a document",
+                    f"{parts / len(train):.1f} sentences, {words / len(train):.0f} words",
+                ),
+                (
+                    "tokens",
+                    f"{self.tokenizer.kind}, {len(self.tokenizer):,} kinds, "
+                    f"{unknown / words:.1%} unknown",
+                ),
+                ("example", " / ".join(sentences(self.train.texts[0]))[:160]),
+            ]
+        )
 
-    # -------------------------------------------------------------- batches
-
-    def _figures(self, model: nn.Module, split: str) -> dict[str, float]:
-        loss, right = 0.0, 0
-        for batch in self._in_order(split):
-            logits = model(*batch[:3]).logits
-            loss += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
-            right += int((logits.argmax(-1) == batch.labels).sum())
-        count = len(self.encoded[split])
-        return {"accuracy": right / count, "loss": loss / count}
-
-    def _in_order(self, split: str) -> Iterator[DocumentBatch]:
+    def _logits(self, model: nn.Module, split: str) -> Iterator[tuple[Tensor, Tensor]]:
         order = _batches(self.encoded[split], self.data.batch, self.seed, shuffle=False).order(0)
         for places in order:
-            yield self._collated(split, places)
+            batch = self._collated(split, places)
+            yield model(*batch[:3]).logits, batch.labels
 
     def _collated(self, split: str, places: Sequence[int]) -> DocumentBatch:
         documents, labels = self.encoded[split], getattr(self, split).labels
         return collate_documents([documents[i] for i in places], [labels[i] for i in places])
 
-    def _epoch(self, epoch: int) -> Order:
-        if self._order is None or self._order[0] != epoch:
-            self._order = epoch, self.batches.order(epoch)
-        return self._order[1]
 
-    def _encoded(self, split: str) -> list[Document]:
-        limits = {"max_words": self.data.max_words, "max_sentences": self.data.max_sentences}
-        texts = getattr(self, split).texts
-        return [encode_document(text, self.tokenizer, **limits) for text in texts]
+def split_documents(
+    data: Data, seed: int, classes: list[str] | None = None
+) -> dict[str, Documents]:
+    """Return the documents of "train", "valid" and "test".
+
+    Args:
+        data: where they are
+        seed: of the splits, and of generated documents
+        classes: of a run, to number the labels by; those of the data if None
+    """
+    documents = _read(data, seed)
+    if classes is not None:
+        documents = documents.with_classes(classes)
+    order = np.random.default_rng(seed).permutation(len(documents)).tolist()
+    folds = documents.folds
+    if data.fold is None:
+        held = round(data.test * len(order))
+        test, rest = order[:held], order[held:]
+    elif folds is None:
+        raise ValueError(f"data.fold={data.fold}, but these documents have no folds; leave it out")
+    elif data.fold not in folds:
+        known = ", ".join(map(str, sorted(set(folds))))
+        raise ValueError(f"data.fold={data.fold}, but the folds of the data are {known}")
+    else:
+        test = [i for i in order if folds[i] == data.fold]
+        rest = [i for i in order if folds[i] != data.fold]
+    valid = max(1, round(data.valid * len(rest)))
+    if len(rest) - valid < 1:
+        raise ValueError(
+            f"of {len(documents)} documents none would be left for training; lower data.test and "
+            "data.valid, or add more documents"
+        )
+    places = {"train": rest[valid:], "valid": rest[:valid], "test": test}
+    return {name: documents.choose(some) for name, some in places.items()}
 
 
 def _read(data: Data, seed: int) -> Documents:
@@ -214,30 +376,6 @@ def _read(data: Data, seed: int) -> Documents:
     if data.path is not None:
         return read_documents(data.path, text=data.text, label=data.label, bad=data.bad)
     return generate_documents(data.count, seed=seed)
-
-
-def _split(documents: Documents, data: Data, seed: int) -> list[list[int]]:
-    """Places of the documents for training, validation and test."""
-    order = np.random.default_rng(seed).permutation(len(documents)).tolist()
-    if data.fold is None:
-        held = round(data.test * len(order))
-        test, rest = order[:held], order[held:]
-    elif documents.folds is None:
-        raise ValueError(f"data.fold={data.fold}, but these documents have no folds; leave it out")
-    elif data.fold not in documents.folds:
-        known = ", ".join(map(str, sorted(set(documents.folds))))
-        raise ValueError(f"data.fold={data.fold}, but the folds of the data are {known}")
-    else:
-        folds = documents.folds
-        test = [i for i in order if folds[i] == data.fold]
-        rest = [i for i in order if folds[i] != data.fold]
-    valid = max(1, round(data.valid * len(rest)))
-    if len(rest) - valid < 1:
-        raise ValueError(
-            f"of {len(documents)} documents none would be left for training; lower data.test and "
-            "data.valid, or bring more documents"
-        )
-    return [rest[valid:], rest[:valid], test]
 
 
 def _batches(documents: list[Document], size: int, seed: int, *, shuffle: bool) -> Batches:

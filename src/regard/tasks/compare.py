@@ -1,4 +1,4 @@
-"""One recipe trained with several decoders, scores and normalizers, and what came of each."""
+"""One recipe trained with several decoders, scores and normalizers, compared."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 
 from regard.analysis.entropy import entropy
 from regard.models.summary import parameters
-from regard.tasks.translate import Translate
-from regard.tasks.translator import Translator
+from regard.tasks.translate import TranslateTask, Translator
 from regard.tasks.variants import Variant, check_options, model_table
 from regard.training import Config, Progress, Silent, read_config, read_run_config, train
 from regard.training.metrics import read_metrics
-from regard.training.stopping import last_step
 
 EQUAL = ("dot", "scaled_dot", "cosine")  # scores of queries and keys of one width
 TRANSFORMER_LR = 1e-3  # instead of a recurrent model's learning rate, at which it would not learn
@@ -22,28 +20,28 @@ MAPPED = 200
 
 
 class Row(NamedTuple):
-    """What came of one variant."""
+    """The result of one variant."""
 
     name: str
-    quality: float | None  # the metric on validation data, of the model kept; None if it diverged
-    seconds_to_quality: float | None  # None: it never got there
+    quality: float | None  # the metric of the best model on validation data; None if it diverged
+    seconds_to_quality: float | None  # None: not reached
     seconds: float | None  # of training and evaluation; None if it diverged
     parameters: int
-    tokens_per_second: float | None  # median over the run; None if it was too short to say
+    tokens_per_second: float | None  # median over the run; None if it was too short
     entropy: float | None  # of a row of the alignment map, in nats; None without attention
     curve: list[tuple[float, float]]  # seconds and quality of every evaluation
-    diverged: str | None = None  # in which step, and what may help
+    diverged: str | None = None  # at which step, and what may help
 
 
 class Comparison(NamedTuple):
-    """What came of all variants, the best first."""
+    """The results of all variants, the best first."""
 
     metric: str
-    target: float | None  # the quality that `seconds_to_quality` is about; None if none learned
+    target: float | None  # of `seconds_to_quality`; None if no variant learned
     rows: list[Row]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return everything as JSON takes it."""
         return {**self._asdict(), "rows": [row._asdict() for row in self.rows]}
 
 
@@ -57,27 +55,27 @@ def compare(
     mapped: int = MAPPED,
     progress: Callable[[str], Progress] = lambda name: Silent(),
 ) -> Comparison:
-    """Train every variant into a folder of its own below `out`; runs that are there are reused.
+    """Train every variant into a folder of its own below `out`; existing runs are reused.
 
     If a score needs queries and keys of one width, every recurrent model but GNMT, whose upper
-    layers do so anyway, reads the source in one direction: all are compared on the same terms.
-    A variant whose loss becomes NaN or infinite is said to have diverged, and the others go on.
+    layers do so anyway, reads the source in one direction, so that the comparison is fair.
+    A variant whose loss becomes NaN or infinite is marked as diverged, and the others continue.
 
     Args:
         recipe: a configuration of the task translate
         chosen: of `regard.tasks.variants.variants`
         settings: what to change of the recipe, such as "training.lr=1e-3"
         target: the quality to take the time to; by default within a tenth of the best one
-        mapped: how many validation sources' maps are looked at, for their entropy
-        progress: makes, from a variant's name, who is told of its training
+        mapped: validation sources whose maps are computed, for their entropy
+        progress: makes the receiver of training events of a variant, from its name
 
     Raises:
-        ValueError: a task without pairs, or a run that was trained with other settings
-        RuntimeError: stopped by a signal; what was trained is saved, and is gone on with next time
+        ValueError: another task, or an existing run that was trained with other settings
+        RuntimeError: stopped by a signal; what was trained is saved, and continued next time
     """
     config = read_config(recipe, settings)
     if config.task != "translate":
-        raise ValueError(f"compare is for tasks with pairs, such as dates; this is {config.task!r}")
+        raise ValueError(f"compare needs the task translate, got {config.task!r}")
     check_options(config.model)
     one_way = any(variant.score in EQUAL for variant in chosen)
     own_lr = not any(text.partition("=")[0].strip() == "training.lr" for text in settings)
@@ -93,18 +91,18 @@ def compare(
         _check_alike(out / variant.name, own)
     rows, task = [], None
     for name, own in configs.items():
-        task = Translate.from_config(own)
+        task = TranslateTask.from_config(own)
         row = _trained(task, own, out / name, progress(name))
         if row.diverged is None:
             row = row._replace(entropy=_entropy(out / name, task.valid.sources[:mapped]))
         rows.append(row)
     assert task is not None, "nothing to compare"
     sign = 1 if task.larger_is_better else -1
-    return _judged(rows, task.metric, sign, target)
+    return _ranked(rows, task.metric, sign, target)
 
 
-def _judged(rows: list[Row], metric: str, sign: int, target: float | None) -> Comparison:
-    """The best first, and when each was good enough. Sign: -1 if less is better."""
+def _ranked(rows: list[Row], metric: str, sign: int, target: float | None) -> Comparison:
+    """The best first, and when each reached the target. Sign: -1 if smaller is better."""
     best = max((sign * row.quality for row in rows if row.quality is not None), default=None)
     if target is None and best is not None and (sign < 0 or best > 0):  # else none learned
         target = sign * (best - 0.1 * abs(best))
@@ -118,7 +116,7 @@ def _reached(row: Row, sign: int, target: float) -> float | None:
     return next((seconds for seconds, q in row.curve if sign * q >= sign * target), None)
 
 
-def _trained(task: Translate, config: Config, run: Path, progress: Progress) -> Row:
+def _trained(task: TranslateTask, config: Config, run: Path, progress: Progress) -> Row:
     last = last_step(task, config.training)
     if config.training.evaluate_every is None and last is not None:
         often = {"evaluate_every": max(1, last // EVALUATIONS)}
@@ -133,7 +131,7 @@ def _trained(task: Translate, config: Config, run: Path, progress: Progress) -> 
     else:
         if outcome.reason == "interrupted":
             raise RuntimeError(
-                f"stopped in {run.name}, which is saved; the same command goes on from there"
+                f"stopped in {run.name}, which is saved; the same command continues it"
             )
         quality, seconds = outcome.metrics[task.metric], outcome.seconds
     written = run / "metrics.jsonl"
@@ -154,10 +152,10 @@ def _trained(task: Translate, config: Config, run: Path, progress: Progress) -> 
 
 
 def _entropy(run: Path, sources: Sequence[Any]) -> float | None:
-    """Of the maps of every head, in the mean over sources; None if there are none."""
+    """The mean entropy of the maps of every head and source; None if there are none."""
     found = [
         float(entropy(map).mean())
-        for written in Translator.open(run).translate(sources, return_map=True)
+        for written in Translator.from_run(run).translate(sources, return_map=True)
         for map in (written.maps or {}).values()
         if map.numel()
     ]
@@ -165,7 +163,7 @@ def _entropy(run: Path, sources: Sequence[Any]) -> float | None:
 
 
 def _check_alike(run: Path, config: Config) -> None:
-    """Refuse a run that was trained in another way; it may be made longer."""
+    """Raise if a run was trained with other options; its length may differ."""
     if not (run / "config.toml").is_file():
         return
     before, now = (each.training.model_dump() for each in (read_run_config(run), config))

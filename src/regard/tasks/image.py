@@ -1,9 +1,12 @@
 """Images: the class of each, by attention over its pixels or patches."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
@@ -20,16 +23,23 @@ from regard.data.image import (
     read_idx,
 )
 from regard.models.image import ImageClassifier
-from regard.tasks.run import load_weights
-from regard.tasks.seer import Seer, read_classes, write_classes
-from regard.training import Loss
-from regard.training.config import Config
+from regard.tasks.classification import (
+    Classification,
+    classification_loss,
+    classification_metrics,
+)
+from regard.tasks.predictor import check_inputs, field, whole_number
+from regard.tasks.run import load_json, load_model
+from regard.tasks.settings import Count, NoLoss
+from regard.trace import Call, Trace
+from regard.trace.call import held
+from regard.training import Config, Loss, Settings, read_settings, stored_file
 from regard.training.run_directory import read_run_config
-from regard.training.settings import Settings, read_settings
 
-Count = Annotated[int, Field(ge=1)]
+IMAGES = "images.json"  # in a run directory
 FASHION = Path("fashion-mnist")  # below the data folder
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+BATCH = 64  # images that a predictor reads at a time
 
 
 class Data(Settings):
@@ -44,12 +54,12 @@ class Data(Settings):
     test_images: str | None = Field(None, description="by default a fifth is for test")
     test_labels: str | None = None
     count: Count = Field(2000, description="shapes to generate")
-    limit: Count | None = Field(None, description="use only so many images for training")
-    test_limit: Count | None = Field(
-        None, description="and so many for validation, and as many for test"
+    limit: Count | None = Field(None, description="the largest number of images for training")
+    test_limit: Count | None = Field(None, description="the same for validation, and for test")
+    scale: Count = Field(1, description="factor by which images are enlarged, smoothly")
+    shift: int = Field(
+        0, ge=0, description="largest number of pixels by which a training image is moved"
     )
-    scale: Count = Field(1, description="how many times larger images are made, smoothly")
-    shift: int = Field(0, ge=0, description="pixels by which a training image is moved, at most")
     rows: Count = Field(64, description="images of a batch")
 
     @model_validator(mode="after")
@@ -80,18 +90,180 @@ class Model(Settings):
     dropout: float = Field(0.1, ge=0, lt=1)
 
 
-class ImageTask:
-    """The task of images.
+class ImagePredictor:
+    """A classifier of grey images, with its classes: a run of the task image.
+
+    An input is an image (height, width) of bytes, 0 (paper) to 255 (ink).
+
+    >>> predictor = ImagePredictor(ImageClassifier((8, 8), 2), (8, 8), 1, ("cat", "dog"))
+    >>> (one,) = predictor.classify(torch.zeros(1, 8, 8, dtype=torch.uint8))
+    >>> one.label in ("cat", "dog")
+    True
 
     Args:
-        train: what to learn from
-        valid: what to choose the model by
-        test: what nothing is chosen by
+        model: an `ImageClassifier`
+        size: height and width of the images, before they are enlarged
+        scale: factor by which they are enlarged for the model
+        classes: their names
+        config: of the run
+    """
+
+    task: ClassVar[str] = "image"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        size: tuple[int, int],
+        scale: int,
+        classes: Sequence[str],
+        config: Config | None = None,
+    ) -> None:
+        self.model, self.size, self.scale = model.eval(), size, scale
+        self.classes, self.config = tuple(classes), config
+
+    @classmethod
+    def from_run(cls, directory: str | Path, device: str = "cpu") -> "ImagePredictor":
+        """Load a run directory of the task image."""
+        config = read_run_config(directory)
+        size, scale, classes = _load_sizes(Path(directory))
+        options = read_settings(Model, config.model, "model")
+        build = partial(_build, size, scale, classes, options)
+        return cls(load_model(build, directory, device), size, scale, classes, config)
+
+    def classify(self, images: Tensor | Sequence[Tensor]) -> list[Classification]:
+        """Classify images (B, height, width) of bytes; the same as `predict`."""
+        return self.predict(images)
+
+    @torch.no_grad()
+    def predict(self, inputs: Tensor | Sequence[Tensor]) -> list[Classification]:
+        """Classify images (height, width) of bytes, 0 (paper) to 255 (ink)."""
+        check_inputs(inputs, "images")
+        return [
+            Classification.of(logits, self.classes)
+            for start in range(0, len(inputs), BATCH)
+            for logits in self.model(self._batch(inputs[start : start + BATCH])).logits
+        ]
+
+    @torch.no_grad()
+    def trace(self, input: Tensor, *, label: str | None = None) -> Trace:
+        """Return the weights of the patches of an image.
+
+        Args:
+            input: an image (height, width) of bytes
+            label: its true class, for the title
+        """
+        found = self.model(self._batch([input]), return_map=True)
+        predicted = Classification.of(found.logits[0], self.classes)
+        weights = found.weights[0].cpu()  # (rows, columns)
+        rows, columns = weights.shape
+        patches = [
+            f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)
+        ]
+        title = f"{predicted.label} {predicted.probability:.0%}"
+        about = {
+            "task": self.task,
+            "title": title if label in (None, predicted.label) else f"{title}\n({label})",
+            "grid": [rows, columns],
+            "pixels": input.tolist(),
+            **predicted._asdict(),
+        }
+        calls = [Call("patches", held(weights.reshape(1, 1, -1)), "image", "patch")]
+        return Trace(calls, {"image": [predicted.label], "patch": patches}, about)
+
+    def parse(self, record: str | Mapping[str, Any]) -> Tensor:
+        """Return an image: of a file, the N-th of the test images, or `pixels` of a JSON object."""
+        if not isinstance(record, str):
+            return self._image(np.asarray(field(record, "pixels", kind=list)), "pixels")
+        if Path(record).is_file():
+            from PIL import Image
+
+            with Image.open(record) as opened:
+                return self._image(255 - np.asarray(opened.convert("L")), record)
+        number = whole_number(
+            record, "an image is a file, or a test image by its number, which", 10**6
+        )
+        images = self.examples(number)
+        if len(images) < number:
+            raise ValueError(f"there are {len(images)} test images, got number {number}")
+        return images[-1]
+
+    def to_text(self, prediction: Classification) -> str:
+        """Return the label and its probability."""
+        return str(prediction)
+
+    def to_json(self, prediction: Classification) -> Any:
+        """Return the label and the probability of each class."""
+        return prediction._asdict()
+
+    def examples(self, count: int, split: str = "test") -> list[Tensor]:
+        """Return images of a split of the run's data."""
+        if self.config is None:
+            raise ValueError("this predictor was not loaded from a run, so it has no data")
+        data = read_settings(Data, self.config.data, "data")
+        train, valid, test = read_images(data, self.config.seed)
+        return list({"train": train, "valid": valid, "test": test}[split].pixels[:count])
+
+    def _image(self, pixels: np.ndarray, name: str) -> Tensor:
+        whole = (
+            pixels.dtype.kind in "iu" and pixels.size and 0 <= pixels.min() <= pixels.max() < 256
+        )
+        if pixels.shape != self.size or not whole:
+            height, width = self.size
+            raise ValueError(
+                f"{name}: expected {height} × {width} whole numbers from 0 to 255, got "
+                f"{' × '.join(map(str, pixels.shape))} of {pixels.dtype}"
+            )
+        return torch.from_numpy(pixels.astype(np.uint8))
+
+    def _batch(self, images: Tensor | Sequence[Tensor]) -> Tensor:
+        for image in images:
+            if tuple(image.shape) != self.size:
+                raise ValueError(
+                    f"this model reads images of {self.size[0]} × {self.size[1]} pixels, (B, "
+                    f"{self.size[0]}, {self.size[1]}), got {(len(images), *image.shape)}"
+                )
+            if image.dtype != torch.uint8:
+                raise TypeError(f"images should be bytes, torch.uint8, got {image.dtype}")
+        pixels = images if isinstance(images, Tensor) else torch.stack([*images])
+        return as_input(pixels, self.scale).to(next(self.model.parameters()).device)
+
+
+def _save_sizes(run: Path, images: Images, scale: int) -> None:
+    sizes = {
+        "size": list(images.pixels.shape[1:]),
+        "scale": scale,
+        "classes": list(images.classes),
+    }
+    (run / IMAGES).write_text(json.dumps(sizes, ensure_ascii=False), encoding="utf-8")
+
+
+def _load_sizes(run: Path) -> tuple[tuple[int, int], int, tuple[str, ...]]:
+    """The size of the images of a run, their scale, and their classes."""
+    sizes = load_json(run / IMAGES)
+    try:
+        (height, width), scale, classes = sizes["size"], sizes["scale"], sizes["classes"]
+        if not all(isinstance(number, int) and number > 0 for number in (height, width, scale)):
+            raise ValueError("size and scale should be whole numbers from 1 on")
+        if not all(isinstance(name, str) for name in classes):
+            raise ValueError("classes should be names")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{run / IMAGES} is damaged: {error}") from error
+    return (height, width), scale, tuple(classes)
+
+
+class ImageTask:
+    """Images with a class.
+
+    Args:
+        train: images to train on
+        valid: images that choose the best model
+        test: images that nothing is chosen by
         data: how they are given to the model
         model: sizes, and which attention
         seed: of the order of images, and of how they are moved
     """
 
+    predictor = ImagePredictor
     unit = "images"
     metric = "accuracy"
     larger_is_better = True
@@ -116,30 +288,28 @@ class ImageTask:
 
     @classmethod
     def from_config(cls, config: Config, run: Path | None = None) -> "ImageTask":
-        """The task of a configuration; a run keeps the names of its classes."""
+        """Make the task of a configuration; with `run`, checked against what that run has seen."""
+        read_settings(NoLoss, config.loss, "loss")
         data = read_settings(Data, config.data, "data")
         model = read_settings(Model, config.model, "model")
-        read_settings(Settings, config.loss, "loss")  # there is nothing to set
-        return cls(*read_images(data, config.seed), data, model, config.seed)
-
-    @classmethod
-    def open(cls, run: Path) -> Seer:
-        """What `regard.load` gives for a run of this task."""
-        size, scale, classes = read_classes(run)
-        model = read_settings(Model, read_run_config(run).model, "model")
-        return Seer(load_weights(_build(size, scale, classes, model), run), size, scale, classes)
+        task = cls(*read_images(data, config.seed), data, model, config.seed)
+        if run is not None and stored_file(run, IMAGES):
+            size, _, classes = _load_sizes(run)
+            if size != tuple(task.train.pixels.shape[1:]) or classes != task.train.classes:
+                raise ValueError(f"the size or the classes of the images are not those of {run}")
+        return task
 
     def build(self) -> nn.Module:
-        """A fresh classifier for images of this size."""
+        """Build a fresh classifier for images of this size."""
         height, width = self.train.pixels.shape[1:]
         return _build((height, width), self.data.scale, self.train.classes, self.model)
 
     def steps(self, epoch: int) -> int:
-        """How many batches the epoch has."""
+        """Return how many batches the epoch has."""
         return -(-len(self.train.labels) // self.data.rows)
 
     def batch(self, epoch: int, step: int) -> tuple[Tensor, Tensor]:
-        """Images and labels of the epoch's order, each image moved a little if that is wanted."""
+        """Return images and labels in the order of the epoch, moved a little with `shift`."""
         draw = torch.Generator().manual_seed(self.seed * 100_003 + epoch)
         order = torch.randperm(len(self.train.labels), generator=draw)
         chosen = self.train.pick(order[step * self.data.rows : (step + 1) * self.data.rows])
@@ -150,37 +320,34 @@ class ImageTask:
         return as_input(pixels, self.data.scale), chosen.labels
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Loss:
-        """Cross entropy, summed."""
+        """Return the cross entropy, summed."""
         images, labels = batch
-        return Loss(F.cross_entropy(model(images).logits, labels, reduction="sum"), len(labels))
+        return classification_loss(model(images).logits, labels)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Loss and accuracy of the validation images, and accuracy of the test images."""
-        figures = self._figures(model, self.valid)
-        return {**figures, "test_accuracy": self._figures(model, self.test)["accuracy"]}
+        """Return loss and accuracy of the validation images, and accuracy of the test images."""
+        valid = classification_metrics(self._logits(model, self.valid))
+        test = classification_metrics(self._logits(model, self.test))
+        return {**valid, "test_accuracy": test["accuracy"]}
 
-    def _figures(self, model: nn.Module, images: Images) -> dict[str, float]:
-        loss, right, count = 0.0, 0, len(images.labels)
+    def _logits(self, model: nn.Module, images: Images) -> Iterator[tuple[Tensor, Tensor]]:
         rows = self.data.rows
-        parts = zip(images.pixels.split(rows), images.labels.split(rows), strict=True)
-        for pixels, labels in parts:
-            logits = model(as_input(pixels, self.data.scale)).logits
-            loss += float(F.cross_entropy(logits, labels, reduction="sum"))
-            right += int((logits.argmax(-1) == labels).sum())
-        return {"loss": loss / count, "accuracy": right / count}
+        for pixels, labels in zip(
+            images.pixels.split(rows), images.labels.split(rows), strict=True
+        ):
+            yield model(as_input(pixels, self.data.scale)).logits, labels
 
     def write(self, run: Path) -> None:
         """Store the size of the images and the names of the classes."""
-        height, width = self.train.pixels.shape[1:]
-        write_classes(run, (height, width), self.data.scale, self.train.classes)
+        _save_sizes(run, self.train, self.data.scale)
 
     def fingerprint(self) -> dict[str, str]:
-        """Fingerprints of the data."""
+        """Return fingerprints of the data."""
         return {"train": fingerprint(self.train), "valid": fingerprint(self.valid)}
 
     def describe(self) -> str:
-        """Statistics of the images, for people."""
+        """Return statistics of the images, for people."""
         height, width = self.train.pixels.shape[1:]
         scale, patch = self.data.scale, self.model.patch
         tokens = (height * scale // patch) * (width * scale // patch)
@@ -193,7 +360,7 @@ class ImageTask:
 
 
 def read_images(data: Data, seed: int) -> tuple[Images, Images, Images]:
-    """Images for training, for validation and for test of a table `[data]`.
+    """Return images for training, for validation and for test of a table `[data]`.
 
     A fifth is for validation; where there are no other images for test, another fifth is. Where
     there are, no more are for validation than for test.
@@ -212,7 +379,7 @@ def read_images(data: Data, seed: int) -> tuple[Images, Images, Images]:
         whole = generate_images(data.count, seed=seed)
     count = len(whole.labels)
     if count < 5:
-        raise ValueError(f"{count} images are too few to hold a fifth of them out")
+        raise ValueError(f"{count} images are too few to hold out a fifth of them")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     held = count // 5 if test is None else min(count // 5, len(test.labels))
     valid, rest = whole.pick(order[:held]), order[held:]
@@ -226,7 +393,7 @@ def read_images(data: Data, seed: int) -> tuple[Images, Images, Images]:
 
 
 def moved(pixels: Tensor, most: int, draw: torch.Generator) -> Tensor:
-    """Images (B, h, w), each moved by up to `most` pixels in both directions, zeros moving in.
+    """Return images (B, h, w), each moved by up to `most` pixels in both directions; zeros fill in.
 
     >>> moved(torch.ones(2, 3, 5), 1, torch.Generator().manual_seed(0)).shape
     torch.Size([2, 3, 5])

@@ -1,7 +1,9 @@
 """Language modelling: each character, or piece of a word, from those before it."""
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -9,18 +11,28 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.data import fingerprint, generate, load_or_train_tokenizer, train_tokenizer
+from regard.data import (
+    Tokenizer,
+    fingerprint,
+    generate,
+    load_or_train_tokenizer,
+    load_tokenizer,
+    train_tokenizer,
+)
 from regard.data.datasets import data_file
 from regard.data.lines import text_lines
 from regard.models import LanguageModel
-from regard.tasks.tables import NamedOrFile, NoLoss
-from regard.tasks.writer import TOKENIZER, Model, Writer, build_language_model
-from regard.training import Loss, stored_file
-from regard.training.config import Config
-from regard.training.settings import read_settings
+from regard.tasks.classification import table
+from regard.tasks.predictor import check_inputs, field
+from regard.tasks.run import load_model
+from regard.tasks.settings import Count, NamedOrFile, NoLoss
+from regard.trace import Trace
+from regard.training import Config, Loss, Settings, read_settings, stored_file
+from regard.training.run_directory import read_run_config
 
-Count = Annotated[int, Field(ge=1)]
+TOKENIZER = "tokenizer.json"
 KNOWN = {"tinyshakespeare": "tinyshakespeare/input.txt"}
+SPECIAL = 4  # ids of special tokens, which no text has
 
 
 class Data(NamedOrFile):
@@ -28,23 +40,187 @@ class Data(NamedOrFile):
 
     name: Literal["tinyshakespeare"] | None = None
     path: str | None = Field(None, description="a text file, plain or gzipped")
-    valid: float = Field(0.1, gt=0, lt=1, description="the share at the end for validation")
+    valid: float = Field(0.1, gt=0, lt=1, description="share at the end of the text for validation")
     tokenizer: Literal["characters", "bpe"] = "characters"
     size: Count | None = Field(None, description="the largest number of tokens")
     context: int = Field(128, ge=2, description="tokens that are read at a time")
-    batch: Count = Field(32, description="stretches of text in a batch")
+    batch: Count = Field(32, description="windows of text in a batch")
     count: Count = Field(4000, description="lines to generate")
 
 
-class Language:
-    """The task of a text: its first part is learned, its last part judges.
+class Model(Settings):
+    """The table `[model]`: options of `LanguageModel`."""
+
+    dim: Count = 192
+    heads: Count = 6
+    hidden: Count = 768
+    layers: Count = 4
+    norm: Literal["pre", "post"] = "pre"
+    position: Literal["sinusoidal", "learned", "rotary", "alibi", "none"] = "rotary"
+    tie: bool = True
+    dropout: float = Field(0.1, ge=0, lt=1)
+    attention_dropout: float | None = Field(0.0, ge=0, lt=1)
+    kv_heads: Count | None = None
+
+
+class TextGenerator:
+    """A language model and its tokenizer: a run of the task language.
+
+    An input is a prompt, the beginning of a text.
+
+    >>> letters = train_tokenizer("characters", ["abc"])
+    >>> model = LanguageModel(len(letters), dim=12, heads=3, hidden=24, layers=1)
+    >>> text = TextGenerator(model, letters, context=7).generate("ab", length=5, seed=1)
+    >>> text.startswith("ab"), len(text)
+    (True, 7)
+
+    Args:
+        model: a trained model
+        tokenizer: of its text
+        context: how many tokens it was trained on at a time
+        config: of the run
+    """
+
+    task: ClassVar[str] = "language"
+
+    def __init__(
+        self, model: nn.Module, tokenizer: Tokenizer, config: Config | None = None, *, context: int
+    ) -> None:
+        self.model: Any = model.eval()
+        self.tokenizer, self.config, self.context = tokenizer, config, context
+
+    @classmethod
+    def from_run(cls, directory: str | Path, device: str = "cpu") -> "TextGenerator":
+        """Load a run directory of the task language."""
+        run, config = Path(directory), read_run_config(directory)
+        tokenizer = load_tokenizer(run / TOKENIZER)
+        options = read_settings(Model, config.model, "model")
+        context = read_settings(Data, config.data, "data").context
+        model = load_model(partial(_build, options, len(tokenizer), context), run, device)
+        return cls(model, tokenizer, config, context=context)
+
+    def predict(
+        self,
+        inputs: Sequence[str],
+        *,
+        length: int = 200,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        seed: int = 0,
+    ) -> list[str]:
+        """Continue each prompt, token by token.
+
+        Args:
+            inputs: how the texts begin; at least one character each
+            length: how many tokens to add
+            temperature: 0 takes the likeliest token, 1 samples by the model's own probabilities
+            top_k: sample among so many of the likeliest
+            seed: of the samples
+        """
+        check_inputs(inputs, "prompts")
+        options: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "seed": seed}
+        return [self.generate(prompt, length=length, **options) for prompt in inputs]
+
+    @torch.no_grad()
+    def generate(
+        self,
+        prompt: str = "\n",
+        *,
+        length: int = 200,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        seed: int = 0,
+    ) -> str:
+        """Continue one prompt; the options are those of `predict`."""
+        ids = self._encode(prompt)
+        if length < 1 or temperature < 0 or (top_k is not None and top_k < 1):
+            raise ValueError(
+                "length and top_k must be at least 1 and temperature at least 0, got "
+                f"length={length}, top_k={top_k}, temperature={temperature}"
+            )
+        draw = torch.Generator().manual_seed(seed)
+        device = self.model.output.weight.device
+        state, features = None, torch.empty(0)
+        for _ in range(length):
+            if state is None or state.length >= self.context:
+                # read again from half a context back: later positions were never trained
+                state, pending = self.model.start(1), ids[-max(1, self.context // 2) :]
+            else:
+                pending = ids[-1:]
+            for token in pending:
+                features, state = self.model.step(torch.tensor([token], device=device), state)
+            ids.append(_sample(self.model.output(features)[0].cpu(), temperature, top_k, draw))
+        # the prompt as it was given, even where it has unknown letters
+        read = self.tokenizer.decode(ids[:-length])
+        return prompt + self.tokenizer.decode(ids).removeprefix(read)
+
+    @torch.no_grad()
+    def trace(self, input: str) -> Trace:
+        """Return what each token of a text attends to, in every head of every layer."""
+        ids = self._encode(input)[: self.context]
+        _, maps = self.model(
+            torch.tensor([ids], device=self.model.output.weight.device), return_map=True
+        )
+        dense = {name: map.dense()[0].cpu() for name, map in maps.items()}
+        tokens = self.tokenizer.tokens(ids)
+        return Trace.of_maps(dense, queries=tokens, task=self.task, text=input)
+
+    def parse(self, record: str | Mapping[str, Any]) -> str:
+        """Return a line as it is, or `prompt` (or `text`) of a JSON object."""
+        return record if isinstance(record, str) else field(record, "prompt", "text")
+
+    def to_text(self, prediction: str) -> str:
+        """Return the text, the prompt included."""
+        return prediction
+
+    def to_json(self, prediction: str) -> Any:
+        """Return the text, the prompt included."""
+        return {"text": prediction}
+
+    def examples(self, count: int, split: str = "test") -> list[str]:
+        """Return lines of the held-out end of the run's text."""
+        if self.config is None:
+            raise ValueError("this generator was not loaded from a run, so it has no data")
+        data = read_settings(Data, self.config.data, "data")
+        text = _read(data, self.config.seed)
+        lines = text[_cut(text, data) :].splitlines()[1:]
+        return [line for line in lines if line.strip()][:count]
+
+    def _encode(self, prompt: str) -> list[int]:
+        ids = self.tokenizer.encode(prompt)
+        if not ids:
+            raise ValueError("expected a text of at least one character, such as a line break")
+        return ids
+
+
+def _build(options: Model, vocabulary: int, context: int) -> LanguageModel:
+    """A model for a vocabulary; learned positions reach as far as the context."""
+    return LanguageModel(vocabulary, max_length=context, **options.model_dump())
+
+
+def _sample(logits: Tensor, temperature: float, top_k: int | None, draw: torch.Generator) -> int:
+    """One token; special ones are never sampled."""
+    logits = logits.clone()
+    logits[:SPECIAL] = -torch.inf
+    if temperature == 0:
+        return int(logits.argmax())
+    if top_k is not None:
+        kth = logits.topk(min(top_k, len(logits) - SPECIAL)).values[-1]
+        logits[logits < kth] = -torch.inf
+    return int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=draw))
+
+
+class LanguageTask:
+    """A text: its first part is for training, its last part for validation.
 
     Args:
         data: the text
         model: options of `LanguageModel`
-        seed: of where the stretches of text begin
+        seed: of where the windows of text begin
+        run: a run directory whose tokenizer is used, instead of a new one
     """
 
+    predictor = TextGenerator
     unit = "tokens"
     metric = "nats_per_character"
     larger_is_better = False
@@ -52,7 +228,7 @@ class Language:
     def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
         self.data, self.model, self.seed = data, model, seed
         text = _read(data, seed)
-        cut = round(len(text) * (1 - data.valid))
+        cut = _cut(text, data)
         train, self.valid_text = text[:cut], text[cut:]
         self.tokenizer = load_or_train_tokenizer(
             stored_file(run, TOKENIZER),
@@ -65,59 +241,52 @@ class Language:
         if shortest <= data.context:
             raise ValueError(
                 f"a part of the text has {shortest} tokens, which is too short for data.context="
-                f"{data.context}; lower it or bring more text"
+                f"{data.context}; lower it or give more text"
             )
 
     @classmethod
-    def from_config(cls, config: Config, run: Path | None = None) -> "Language":
-        """The task of a configuration, with the tokenizer of the run if one is given."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "LanguageTask":
+        """Make the task of a configuration; with `run`, with the tokenizer of that run."""
         read_settings(NoLoss, config.loss, "loss")
         data = read_settings(Data, config.data, "data")
         return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
 
-    @classmethod
-    def open(cls, run: Path) -> Writer:
-        """What `regard.load` gives for a run of this task."""
-        return Writer.open(run)
-
-    # -------------------------------------------------------------- what the loop asks
-
     def build(self) -> LanguageModel:
-        """A fresh model for this vocabulary."""
-        return build_language_model(self.model, len(self.tokenizer), self.data.context)
+        """Build a fresh model for this vocabulary."""
+        return _build(self.model, len(self.tokenizer), self.data.context)
 
     def steps(self, epoch: int) -> int:
-        """How many batches have as many tokens as the text."""
+        """Return how many batches have as many tokens as the text."""
         return max(1, len(self.train) // (self.data.batch * self.data.context))
 
     def batch(self, epoch: int, step: int) -> Tensor:
-        """Stretches of text that begin anywhere, (batch, context + 1)."""
+        """Return windows of text that begin anywhere, (batch, context + 1)."""
         draw = np.random.default_rng((self.seed, epoch, step))
         starts = draw.integers(len(self.train) - self.data.context, size=self.data.batch)
         places = starts[:, None] + np.arange(self.data.context + 1)
         return torch.from_numpy(self.train[places].astype(np.int64))
 
     def loss(self, model: nn.Module, batch: Tensor) -> Loss:
-        """Cross entropy of the next token, summed."""
+        """Return the cross entropy of the next token, summed."""
         return Loss(_nats(model, batch).sum(), batch[:, 1:].numel())
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Nats for each token and each character of the whole held-out text but its first token.
+        """Return nats per token and per character of the held-out text but its first token.
 
-        Windows overlap by a half and count their second half alone, so that every token, but for
-        the first ones, is judged with at least half a context before it.
+        Windows overlap by a half and only their second half counts, so that every token, but for
+        the first ones, is predicted with at least half a context before it.
         """
         T = self.data.context
         half = T // 2
         text = torch.from_numpy(self.valid.astype(np.int64))
         total = float(_nats(model, text[None, : T + 1]).sum())
-        judged = T
+        done = T
         windows = []
-        while judged < len(text) - 1:
-            end = min(judged + half, len(text) - 1)
-            windows.append((end - T, judged))  # the first token read, the last one judged before
-            judged = end
+        while done < len(text) - 1:
+            end = min(done + half, len(text) - 1)
+            windows.append((end - T, done))  # the first token read, the last one counted before
+            done = end
         for start in range(0, len(windows), self.data.batch):
             some = windows[start : start + self.data.batch]
             rows = torch.stack([text[first : first + T + 1] for first, _ in some])
@@ -134,25 +303,34 @@ class Language:
         self.tokenizer.save(run / TOKENIZER)
 
     def fingerprint(self) -> dict[str, str]:
-        """The fingerprint of the text."""
+        """Return the fingerprint of the text."""
         return {"text": fingerprint(self.text)}
 
     def describe(self) -> str:
-        """Statistics of the data, for people."""
-        rows = {
-            "text": f"{len(self.train):,} tokens for training, {len(self.valid):,} for validation",
-            "tokens": f"{self.tokenizer.kind}, {len(self.tokenizer):,} kinds",
-            "example": repr(self.valid_text[:100]),
-        }
-        return "\n".join(f"{name:<12}{value}" for name, value in rows.items())
+        """Return statistics of the data as a table."""
+        return table(
+            [
+                (
+                    "text",
+                    f"{len(self.train):,} tokens for training, {len(self.valid):,} for validation",
+                ),
+                ("tokens", f"{self.tokenizer.kind}, {len(self.tokenizer):,} kinds"),
+                ("example", repr(self.valid_text[:100])),
+            ]
+        )
 
 
 def _nats(model: nn.Module, ids: Tensor) -> Tensor:
-    """What each token of ids (batch, T + 1), but the first, costs: (batch, T)."""
+    """Return the surprise of each token of ids (batch, T + 1) but the first, (batch, T)."""
     logits = model.output(model(ids[:, :-1]))  # type: ignore[operator]
     return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(
         len(ids), -1
     )
+
+
+def _cut(text: str, data: Data) -> int:
+    """Where the held-out end of the text begins."""
+    return round(len(text) * (1 - data.valid))
 
 
 def _read(data: Data, seed: int) -> str:

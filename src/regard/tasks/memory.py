@@ -1,36 +1,40 @@
-"""Bits to be remembered: a Neural Turing Machine, or an LSTM for comparison."""
+"""Sequences of bits to remember: a Neural Turing Machine, or an LSTM for comparison."""
 
 import random
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data import fingerprint
 from regard.data.bits import BIT_TASKS, Bits, draw_bits
 from regard.models.turing import LongShortTermMemory, NeuralTuringMachine
-from regard.tasks.machine import Machine, wrong
-from regard.tasks.run import load_weights
-from regard.training import Loss
-from regard.training.config import Config
+from regard.tasks.predictor import check_inputs, field, whole_number
+from regard.tasks.run import load_model
+from regard.tasks.settings import Count, NoLoss
+from regard.trace import Call, Trace
+from regard.trace.call import held
+from regard.training import Config, Loss, Settings, read_settings
 from regard.training.run_directory import read_run_config
-from regard.training.settings import Settings, read_settings
 
-Count = Annotated[int, Field(ge=1)]
-MOST = 2**31  # seeds of batches
+SEEDS = 2**31  # of batches
+SIZE = 20  # of an example
+LARGEST = 2000  # size of a sequence that a line may ask for
 
 
 class Data(Settings):
     """The table `[data]`: sequences of bits, all generated."""
 
     name: Literal["copy", "repeat_copy", "recall"] = "copy"
-    shortest: Count = Field(1, description="vectors to be copied, or items to be recalled")
+    shortest: Count = Field(1, description="vectors to copy, or items to recall")
     longest: Count = 20
     longer: Count | None = Field(
-        None, description="a size that is only tested; twice the longest if not given"
+        None, description="a size that is only tested; twice the longest by default"
     )
     rows: Count = Field(16, description="sequences of a batch, all of one size")
     batches: Count = Field(100, description="of an epoch")
@@ -41,7 +45,7 @@ class Data(Settings):
         if self.longest < self.shortest:
             raise ValueError(f"longest={self.longest} is below shortest={self.shortest}")
         if self.name == "recall" and self.shortest < 2:
-            raise ValueError("recall needs shortest=2 or more: the item after another is asked for")
+            raise ValueError("recall needs shortest=2 or more: the item after another is recalled")
         return self
 
 
@@ -58,15 +62,144 @@ class Model(Settings):
     shift: int = Field(1, ge=0)
 
 
-class MemoryTask:
-    """The task of bits.
+class Answer(NamedTuple):
+    """The output for a sequence, and where the heads were."""
+
+    bits: Tensor  # (T, out), zeros and ones
+    read_weights: Tensor | None  # (T, reads, slots); None without a memory
+    write_weights: Tensor | None  # (T, writes, slots)
+
+
+class MemoryPredictor:
+    """A Neural Turing Machine, or an LSTM: a run of the task memory.
+
+    An input is a sequence (T, channels), or the size of one to generate.
+
+    >>> predictor = MemoryPredictor(NeuralTuringMachine(9, 8, slots=11), "copy")
+    >>> (answer,) = predictor.predict([draw_bits("copy", 1, 3, seed=1).inputs[0]])
+    >>> answer.bits.shape
+    torch.Size([7, 8])
 
     Args:
-        data: what is asked, and how large
+        model: reads (B, T, channels)
+        name: what it was trained for: "copy", "repeat_copy" or "recall"
+        config: of the run
+    """
+
+    task: ClassVar[str] = "memory"
+
+    def __init__(self, model: nn.Module, name: str, config: Config | None = None) -> None:
+        self.model, self.name, self.config = model.eval(), name, config
+
+    @classmethod
+    def from_run(cls, directory: str | Path, device: str = "cpu") -> "MemoryPredictor":
+        """Load a run directory of the task memory."""
+        config = read_run_config(directory)
+        data = read_settings(Data, config.data, "data")
+        model = read_settings(Model, config.model, "model")
+        built = load_model(partial(_build, data.name, model), directory, device)
+        return cls(built, data.name, config)
+
+    @torch.no_grad()
+    def predict(self, inputs: Sequence[Tensor | int]) -> list[Answer]:
+        """Return what the model answers to each sequence, and where its heads were."""
+        check_inputs(inputs, "sequences")
+        answers = []
+        for one in inputs:
+            sequence = self._bits(one).inputs[0] if isinstance(one, int) else one
+            if sequence.dim() != 2:
+                raise ValueError(f"expected (T, channels), got {tuple(sequence.shape)}")
+            device = next(self.model.parameters()).device
+            found = self.model(sequence.unsqueeze(0).to(device), return_map=True)
+            weights = (
+                None if part is None else part[0].cpu()
+                for part in (found.read_weights, found.write_weights)
+            )
+            answers.append(Answer((found.logits[0] > 0).float().cpu(), *weights))
+        return answers
+
+    def trace(self, input: int = SIZE, *, seed: int = 0) -> Trace:
+        """Generate a sequence of a size, and return where the heads were at each step.
+
+        Args:
+            input: the size: vectors to copy, or items to recall
+            seed: of the sequence
+        """
+        bits = self._bits(input, seed)
+        (answer,) = self.predict([bits.inputs[0]])
+        calls = [
+            Call(name, held(weights.transpose(0, 1)), "step", "slot")
+            for name, weights in (("write", answer.write_weights), ("read", answer.read_weights))
+            if weights is not None
+        ]
+        steps, slots = len(answer.bits), calls[0].shape[-1] if calls else 0
+        wrong = bit_error(answer.bits.sub(0.5).unsqueeze(0), bits)
+        about = {
+            "task": self.task,
+            "title": f"{self.name}, size {input}: {wrong:.1%} of bits wrong",
+            "input": bits.inputs[0].clamp(0, 1).tolist(),
+            "target": bits.targets[0].tolist(),
+            "output": (answer.bits * bits.asked.unsqueeze(1)).tolist(),
+        }
+        tokens = {"step": [*map(str, range(steps))], "slot": [*map(str, range(slots))]}
+        return Trace(calls, tokens, about)
+
+    def bit_error(self, size: int, count: int = 100, seed: int = 0) -> float:
+        """Return the share of wrong bits in new sequences of a size."""
+        bits = draw_bits(self.name, count, size, seed=seed)
+        with torch.no_grad():
+            return bit_error(self.model(bits.inputs).logits, bits)
+
+    def parse(self, record: str | Mapping[str, Any]) -> int:
+        """Return the size of a line, or `size` of a JSON object."""
+        size = record if isinstance(record, str) else field(record, "size", kind=int)
+        return whole_number(size, "the size of a sequence", LARGEST)
+
+    def to_text(self, prediction: Answer) -> str:
+        """Return the answer, a line of bits for each step."""
+        rows = prediction.bits.int().tolist()
+        return "\n".join("".join(map(str, row)) for row in rows)
+
+    def to_json(self, prediction: Answer) -> Any:
+        """Return the bits of each step."""
+        return {"bits": prediction.bits.int().tolist()}
+
+    def examples(self, count: int, split: str = "test") -> list[int]:
+        """Return sizes of sequences: those that it was trained on, the largest first."""
+        longest = SIZE
+        if self.config is not None:
+            longest = read_settings(Data, self.config.data, "data").longest
+        return [max(1, longest - number) for number in range(count)]
+
+    def _bits(self, size: int, seed: int = 0) -> Bits:
+        return draw_bits(self.name, 1, size, seed=seed)
+
+
+def bit_error(logits: Tensor, bits: Bits) -> float:
+    """Return the share of wrong bits where an answer is due, of logits (B, T, out)."""
+    answer = logits[:, bits.asked] > 0
+    return float((answer != (bits.targets[:, bits.asked] > 0.5)).float().mean())
+
+
+def _build(name: str, model: Model) -> nn.Module:
+    task = BIT_TASKS[name]
+    sizes = {} if model.hidden is None else {"hidden": model.hidden}
+    if model.kind == "lstm":
+        return LongShortTermMemory(task.channels, task.out, layers=model.layers, **sizes)
+    memory = model.model_dump(include={"slots", "width", "reads", "writes", "shift"})
+    return NeuralTuringMachine(task.channels, task.out, **memory, **sizes)
+
+
+class MemoryTask:
+    """Sequences of bits to remember.
+
+    Args:
+        data: what is to be done with them, and their sizes
         model: the machine
         seed: of the sequences
     """
 
+    predictor = MemoryPredictor
     unit = "sequences"
     metric = "bit_error"
     larger_is_better = False
@@ -77,48 +210,34 @@ class MemoryTask:
 
     @classmethod
     def from_config(cls, config: Config, run: Path | None = None) -> "MemoryTask":
-        """The task of a configuration; a run has nothing of its own."""
+        """Make the task of a configuration; a run has nothing else to keep."""
+        read_settings(NoLoss, config.loss, "loss")
         data = read_settings(Data, config.data, "data")
-        model = read_settings(Model, config.model, "model")
-        read_settings(Settings, config.loss, "loss")  # there is nothing to set
-        return cls(data, model, config.seed)
-
-    @classmethod
-    def open(cls, run: Path) -> Machine:
-        """What `regard.load` gives for a run of this task."""
-        config = read_run_config(run)
-        data = read_settings(Data, config.data, "data")
-        model = read_settings(Model, config.model, "model")
-        return Machine(load_weights(cls(data, model).build(), run), data.name)
+        return cls(data, read_settings(Model, config.model, "model"), config.seed)
 
     def build(self) -> nn.Module:
-        """A fresh machine for these channels."""
-        task, model = BIT_TASKS[self.data.name], self.model
-        sizes = {} if model.hidden is None else {"hidden": model.hidden}
-        if model.kind == "lstm":
-            return LongShortTermMemory(task.channels, task.out, layers=model.layers, **sizes)
-        memory = model.model_dump(include={"slots", "width", "reads", "writes", "shift"})
-        return NeuralTuringMachine(task.channels, task.out, **memory, **sizes)
+        """Build a fresh model for these channels."""
+        return _build(self.data.name, self.model)
 
     def steps(self, epoch: int) -> int:
-        """How many batches the epoch has."""
+        """Return how many batches the epoch has."""
         return self.data.batches
 
     def batch(self, epoch: int, step: int) -> Bits:
-        """Sequences of one size, which nobody has seen before."""
+        """Return new sequences of one size."""
         draw = random.Random(f"{self.seed} {epoch} {step}")
         size = draw.randint(self.data.shortest, self.data.longest)
-        return draw_bits(self.data.name, self.data.rows, size, seed=draw.randrange(MOST))
+        return draw_bits(self.data.name, self.data.rows, size, seed=draw.randrange(SEEDS))
 
     def loss(self, model: nn.Module, batch: Bits) -> Loss:
-        """Cross entropy of the bits that are asked for, on average over a sequence."""
+        """Return the cross entropy of the bits of the answer, the mean over a sequence."""
         logits = model(batch.inputs).logits[:, batch.asked]
         mean = F.binary_cross_entropy_with_logits(logits, batch.targets[:, batch.asked])
         return Loss(mean * len(logits), len(logits))
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """The loss and the share of wrong bits at trained sizes, and the latter beyond them."""
+        """Return loss and share of wrong bits at trained sizes, and the latter beyond them."""
         data = self.data
         loss, errors = 0.0, []
         sizes = sorted({data.shortest, (data.shortest + data.longest) // 2, data.longest})
@@ -127,23 +246,23 @@ class MemoryTask:
             logits = model(bits.inputs).logits
             asked = logits[:, bits.asked], bits.targets[:, bits.asked]
             loss += float(F.binary_cross_entropy_with_logits(*asked)) / len(sizes)
-            errors.append(wrong(logits, bits))
+            errors.append(bit_error(logits, bits))
         far = self._held_out(self.longer)
         return {
             "loss": loss,
             "bit_error": sum(errors) / len(errors),
-            "bit_error_longer": wrong(model(far.inputs).logits, far),
+            "bit_error_longer": bit_error(model(far.inputs).logits, far),
         }
 
     def write(self, run: Path) -> None:
-        """Nothing: the configuration says it all."""
+        """Store nothing: the configuration is all that is needed."""
 
     def fingerprint(self) -> dict[str, str]:
-        """The fingerprint of the first batch: all are generated."""
+        """Return the fingerprint of the first batch: all are generated."""
         return {"train": fingerprint(self.batch(0, 0))}
 
     def describe(self) -> str:
-        """What is asked, for people."""
+        """Return what is to be learned, for people."""
         data, task = self.data, BIT_TASKS[self.data.name]
         return (
             f"{data.name}: {task.about}; {data.shortest} to {data.longest} {task.size}, tested "
@@ -151,5 +270,5 @@ class MemoryTask:
         )
 
     def _held_out(self, size: int) -> Bits:
-        seed = MOST + self.seed * 1000 + size  # beyond all seeds of batches
+        seed = SEEDS + self.seed * 1000 + size  # beyond all seeds of batches
         return draw_bits(self.data.name, self.data.held_out, size, seed=seed)

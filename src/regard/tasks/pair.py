@@ -1,8 +1,9 @@
 """Pairs of inputs with a class: a text and its translation, or a question and a picture."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,21 +15,34 @@ from regard.data import (
     Tokenizer,
     fingerprint,
     load_or_train_tokenizer,
+    load_tokenizer,
     read_dataset,
     train_tokenizer,
 )
 from regard.data.matched import Matched, read_matched, shuffled
-from regard.data.scenes import generate_questions
+from regard.data.scenes import COLORS, SHAPES, Scene, generate_questions
 from regard.models.pair import PairClassifier
-from regard.tasks.classifier import CLASSES, read_classes, write_classes
-from regard.tasks.judge import LEFT, RIGHT, Judge, Model, PairBatch, build_pair_model, pair_batch
-from regard.tasks.tables import NamedOrFile, NoLoss
-from regard.training import Loss, stored_file
-from regard.training.config import Config
-from regard.training.settings import read_settings
+from regard.tasks.classification import (
+    Classification,
+    classification_loss,
+    classification_metrics,
+    shuffled_epochs,
+    table,
+)
+from regard.tasks.predictor import check_inputs, field
+from regard.tasks.run import load_classes, load_model, load_stored_classes, save_classes
+from regard.tasks.settings import Count, NamedOrFile, NoLoss
+from regard.trace import Call, Trace
+from regard.trace.call import held
+from regard.training import Config, Loss, Settings, read_settings, stored_file
+from regard.training.run_directory import read_run_config
 
-Count = Annotated[int, Field(ge=1)]
+LEFT, RIGHT = "tokenizer.left.json", "tokenizer.right.json"
+SCENE = Scene((("",) * 3,) * 3).features().shape[1]  # width of a cell
+SPLITS = ("train", "valid", "test")
+HELD_OUT = 1000  # generated questions for validation, and for test
 Share = Annotated[float, Field(gt=0, lt=1)]
+Input = tuple[str, str | Scene]
 
 
 class Data(NamedOrFile):
@@ -39,159 +53,336 @@ class Data(NamedOrFile):
     left: int = Field(0, ge=0, description="column of the first text")
     right: int = Field(1, ge=0, description="column of the second text")
     label: int = Field(2, ge=0, description="column of the label")
-    bad: Literal["refuse", "skip"] = Field("refuse", description="what lines without a pair meet")
-    test: Share = Field(0.1, description="the share of pairs to test on, of a file")
-    valid: Share = Field(0.1, description="the share of the others for validation, of a file")
+    bad: Literal["refuse", "skip"] = Field(
+        "refuse", description="how lines without a pair are handled"
+    )
+    test: Share = Field(0.1, description="share of the pairs of a file to test on")
+    valid: Share = Field(0.1, description="share of the others for validation")
     tokenizer: str | None = Field(None, description="words, characters or bpe; by default bpe")
     size: Count | None = Field(None, description="the largest number of tokens of each side")
     batch: Count = Field(64, description="pairs in a batch")
     count: int = Field(8000, ge=20, multiple_of=2, description="questions to generate")
 
 
-class Pair:
-    """The task of two inputs and a class.
+class Model(Settings):
+    """The table `[model]`: the options of `PairClassifier`."""
+
+    dim: Count = 64
+    heads: Count = 4
+    layers: int = Field(1, ge=0)
+    attention: Literal["parallel", "alternating"] = "parallel"
+    phrase: Count = Field(1, description="words of the longest phrase of a text")
+    glimpses: Count = Field(1, description="places that each side can attend to")
+    dropout: float = Field(0.1, ge=0, lt=1)
+
+
+class PairBatch(NamedTuple):
+    """Pairs, padded."""
+
+    left: Tensor  # (B, L)
+    left_lengths: Tensor  # (B,)
+    right: Tensor  # (B, R), or of scenes (B, cells, width)
+    right_lengths: Tensor  # (B,)
+    labels: Tensor  # (B,)
+
+
+class PairPredictor:
+    """A classifier of pairs with its tokenizers and classes: a run of the task pair.
+
+    An input is a pair of texts, or a question and a `Scene`.
+
+    Args:
+        model: a trained model
+        left: tokenizer of the left texts
+        right: tokenizer of the right texts; None if they are scenes
+        classes: their names, in the order of the logits
+        config: of the run
+    """
+
+    task: ClassVar[str] = "pair"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        left: Tokenizer,
+        right: Tokenizer | None,
+        classes: Sequence[str],
+        config: Config | None = None,
+    ) -> None:
+        self.model, self.left, self.right = model.eval(), left, right
+        self.classes, self.config = list(classes), config
+
+    @classmethod
+    def from_run(cls, directory: str | Path, device: str = "cpu") -> "PairPredictor":
+        """Load a run directory of the task pair."""
+        run, config = Path(directory), read_run_config(directory)
+        options = read_settings(Model, config.model, "model")
+        left, classes = load_tokenizer(run / LEFT), load_classes(run)
+        right = load_tokenizer(run / RIGHT) if (run / RIGHT).is_file() else None
+        model = load_model(partial(_build, options, len(classes), left, right), run, device)
+        return cls(model, left, right, classes, config)
+
+    def predict(self, inputs: Sequence[Input]) -> list[Classification]:
+        """Classify pairs."""
+        check_inputs(inputs, "pairs")
+        return [
+            Classification.of(logits, self.classes)
+            for start in range(0, len(inputs), 64)
+            for logits in self._read(inputs[start : start + 64])[0]
+        ]
+
+    @torch.no_grad()
+    def trace(self, input: Input) -> Trace:
+        """Return what both sides attend to, and with parallel attention their affinity."""
+        left, right = input
+        logits, found = self._read([input])
+        predicted = Classification.of(logits[0], self.classes)
+        words = self.left.tokens(self.left.encode(left))
+        if isinstance(right, Scene):
+            others = right.names()
+        else:
+            assert self.right is not None
+            others = self.right.tokens(self.right.encode(right))
+        maps = found.left_map.dense()[:, :, : len(words)], found.right_map.dense()
+        calls = [
+            Call("left", held(maps[0].cpu()), "glimpse", "left"),
+            Call("right", held(maps[1][:, :, : len(others)].cpu()), "glimpse", "right"),
+        ]
+        affinity = None
+        if found.affinity is not None:
+            affinity = found.affinity.dense()[0, : len(words), : len(others)].tolist()
+        about = {
+            "task": self.task,
+            "text": left,
+            "title": str(predicted),
+            "affinity": affinity,
+            "columns": len(right.cells[0]) if isinstance(right, Scene) else None,
+            **predicted._asdict(),
+        }
+        glimpses = [f"glimpse {number}" for number in range(1, calls[0].shape[-2] + 1)]
+        return Trace(calls, {"glimpse": glimpses, "left": words, "right": others}, about)
+
+    def parse(self, record: str | Mapping[str, Any]) -> Input:
+        """Return the pair of a line LEFT, tab, RIGHT, or of a JSON object with `left` and `right`.
+
+        A scene is written in rows of things: "red square, , ; , blue circle, ; , , ".
+        """
+        if isinstance(record, str):
+            left, tab, right = record.partition("\t")
+            if not tab:
+                raise ValueError(f"expected two texts with a tab between them, got {record!r}")
+        else:
+            left, right = field(record, "left"), field(record, "right", kind=object)
+        if self.right is None:
+            return left, _scene(right)
+        if not isinstance(right, str):
+            raise ValueError(f"'right' should be a text, got {type(right).__name__}")
+        if not left.strip() or not right.strip():
+            raise ValueError("both texts need at least one word")
+        return left, right
+
+    def to_text(self, prediction: Classification) -> str:
+        """Return the label and its probability."""
+        return str(prediction)
+
+    def to_json(self, prediction: Classification) -> Any:
+        """Return the label and the probability of each class."""
+        return prediction._asdict()
+
+    def examples(self, count: int, split: str = "test") -> list[Input]:
+        """Return pairs of a split of the run's data; without a run, generated scenes."""
+        if self.config is not None:
+            data = read_settings(Data, self.config.data, "data")
+            pairs = split_pairs(data, self.config.seed)[0][split]
+        elif self.right is None:
+            pairs = _questions(count + count % 2, seed=12345)
+        else:
+            raise ValueError("this predictor was not loaded from a run, so it has no data")
+        return [(pairs.lefts[i], pairs.rights[i]) for i in range(min(count, len(pairs)))]
+
+    @torch.no_grad()
+    def _read(self, pairs: Sequence[Input]) -> tuple[Tensor, Any]:
+        """Logits (B, classes) and both maps of some pairs."""
+        for _, right in pairs:
+            if isinstance(right, str) != (self.right is not None):
+                wanted = "a scene" if self.right is None else "a text"
+                raise TypeError(f"the right side should be {wanted}, got {type(right).__name__}")
+        lefts, rights = [left for left, _ in pairs], [right for _, right in pairs]
+        batch = pair_batch(lefts, rights, [0] * len(pairs), self.left, self.right)
+        device = next(self.model.parameters()).device
+        return self.model(*(part.to(device) for part in batch[:4]))
+
+
+def _scene(value: Any) -> Scene:
+    """A scene of rows of things, as lists or as a text with ; between rows and , between things."""
+    rows = [row.split(",") for row in value.split(";")] if isinstance(value, str) else value
+    things = {"", *(f"{color} {shape}" for color in COLORS for shape in SHAPES)}
+    if isinstance(rows, list) and len(rows) == 3 and all(isinstance(row, list) for row in rows):
+        cells = tuple(tuple(str(cell).strip() for cell in row) for row in rows)
+        if all(len(row) == 3 and things.issuperset(row) for row in cells):
+            return Scene(cells)
+    raise ValueError(
+        "a scene is three rows of three things, each empty or such as 'red square': "
+        f"'red square, , ; , blue circle, ; , , ', got {value!r}"
+    )
+
+
+def _build(
+    options: Model, classes: int, left: Tokenizer, right: Tokenizer | None
+) -> PairClassifier:
+    sides = {"right_cells": SCENE} if right is None else {"right_vocabulary": len(right)}
+    return PairClassifier(classes, left_vocabulary=len(left), **sides, **options.model_dump())
+
+
+class PairTask:
+    """Two inputs and a class.
 
     Args:
         data: the pairs
         model: options of the model
         seed: of splits, of the order of batches, of generated scenes and of shuffled translations
+        run: a run directory whose tokenizers and classes are used, instead of new ones
     """
 
+    predictor = PairPredictor
     unit = "pairs"
     metric = "accuracy"
     larger_is_better = True
 
     def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
         self.data, self.model, self.seed = data, model, seed
-        self.translations = None
-        if data.name == "tatoeba":
-            splits = ("train", "valid", "test")
-            pairs = {split: read_dataset("tatoeba", split, folder=data.folder) for split in splits}
-            self.translations = pairs["train"]
-            self.train, self.valid, self.test = (
-                shuffled(pairs[split], seed=(seed, n)) for n, split in enumerate(splits)
-            )
-        else:
-            self.train, self.valid, self.test = _splits(data, seed)
-        if classes := stored_file(run, CLASSES):
-            known = read_classes(classes)
-            self.train, self.valid, self.test = (
-                part.with_classes(known) for part in (self.train, self.valid, self.test)
-            )
-        self.scenes = not isinstance(self.train.rights[0], str)
-        kind = data.tokenizer or ("words" if self.scenes else "bpe")
+        splits, self.translations = split_pairs(data, seed)
+        if classes := load_stored_classes(run):
+            splits = {name: part.with_classes(classes) for name, part in splits.items()}
+        self.train, self.valid, self.test = (splits[name] for name in SPLITS)
+        scenes = not isinstance(self.train.rights[0], str)
+        kind = data.tokenizer or ("words" if scenes else "bpe")
         size = data.size or (2000 if kind == "bpe" else None)
         self.left = load_or_train_tokenizer(
             stored_file(run, LEFT), lambda: train_tokenizer(kind, self.train.lefts, size=size)
         )
         self.right: Tokenizer | None = None
-        if not self.scenes:
+        if not scenes:
             texts = [str(text) for text in self.train.rights]
             self.right = load_or_train_tokenizer(
                 stored_file(run, RIGHT), lambda: train_tokenizer(kind, texts, size=size)
             )
-        self._epoch: tuple[int, Matched, np.ndarray] | None = None
+        self._order = shuffled_epochs(len(self.train), seed)
+        self._pairs = lru_cache(maxsize=1)(self._epoch_pairs)
 
     @classmethod
-    def from_config(cls, config: Config, run: Path | None = None) -> "Pair":
-        """The task of a configuration, with tokenizers and classes of the run if one is given."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "PairTask":
+        """Make the task of a configuration; with `run`, with the tokenizers of that run."""
         read_settings(NoLoss, config.loss, "loss")
         data = read_settings(Data, config.data, "data")
         return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
 
-    @classmethod
-    def open(cls, run: Path) -> Judge:
-        """What `regard.load` gives for a run of this task."""
-        return Judge.open(run)
-
-    # -------------------------------------------------------------- what the loop asks
-
     def build(self) -> PairClassifier:
-        """A fresh model for these inputs."""
-        return build_pair_model(self.model, len(self.train.classes), self.left, self.right)
+        """Build a fresh model for these inputs."""
+        return _build(self.model, len(self.train.classes), self.left, self.right)
 
     def steps(self, epoch: int) -> int:
-        """How many batches the epoch has."""
+        """Return how many batches the epoch has."""
         return -(-len(self.train) // self.data.batch)
 
     def batch(self, epoch: int, step: int) -> PairBatch:
-        """One batch of the epoch; translations are shuffled anew in each epoch."""
-        if self._epoch is None or self._epoch[0] != epoch:
-            pairs = self.train
-            if self.translations is not None:
-                pairs = shuffled(self.translations, seed=(self.seed, 3, epoch))
-            order = np.random.default_rng((self.seed, epoch)).permutation(len(pairs))
-            self._epoch = epoch, pairs, order
-        _, pairs, order = self._epoch
+        """Return one batch of the epoch; translations are shuffled anew in each epoch."""
         size = self.data.batch
-        return self._collated(pairs, order[step * size : (step + 1) * size].tolist())
+        places = self._order(epoch)[step * size : (step + 1) * size]
+        return self._collated(self._pairs(epoch), places.tolist())
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        """Cross entropy, summed over pairs."""
-        logits, _ = model(*batch[:4])
-        return Loss(F.cross_entropy(logits, batch.labels, reduction="sum"), len(batch.labels))
+        """Return the cross entropy, summed over pairs."""
+        return classification_loss(model(*batch[:4])[0], batch.labels)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Accuracy and loss of validation, which choose the model, and the accuracy of test."""
-        figures = self._figures(model, self.valid)
-        return {**figures, "test_accuracy": self._figures(model, self.test)["accuracy"]}
+        """Return accuracy and loss of validation, and the accuracy of test."""
+        test = classification_metrics(self._logits(model, self.test))
+        valid = classification_metrics(self._logits(model, self.valid))
+        return {**valid, "test_accuracy": test["accuracy"]}
 
     def write(self, run: Path) -> None:
         """Store the tokenizers and the names of the classes."""
         self.left.save(run / LEFT)
         if self.right is not None:
             self.right.save(run / RIGHT)
-        write_classes(self.train.classes, run / CLASSES)
+        save_classes(self.train.classes, run)
 
     def fingerprint(self) -> dict[str, str]:
-        """Fingerprints of the data."""
+        """Return fingerprints of the data."""
         return {"train": fingerprint(self.train), "valid": fingerprint(self.valid)}
 
     def describe(self) -> str:
-        """Statistics of the data, for people."""
+        """Return statistics of the data as a table."""
         first = self.train.rights[0]
-        rows = {
-            "pairs": f"{len(self.train):,} for training, {len(self.valid):,} for validation, "
-            f"{len(self.test):,} for test",
-            "classes": ", ".join(self.train.classes),
-            "left": f"{self.left.kind}, {len(self.left):,} kinds",
-            "right": "scenes"
-            if self.right is None
-            else f"{self.right.kind}, {len(self.right):,} kinds",
-            "example": f"{self.train.lefts[0]} | "
-            + (first if isinstance(first, str) else ", ".join(filter("·".__ne__, first.names()))),
-        }
-        return "\n".join(f"{name:<12}{value}" for name, value in rows.items())
+        shown = first if isinstance(first, str) else ", ".join(filter("·".__ne__, first.names()))
+        right = self.right
+        return table(
+            [
+                (
+                    "pairs",
+                    f"{len(self.train):,} for training, {len(self.valid):,} for validation, "
+                    f"{len(self.test):,} for test",
+                ),
+                ("classes", ", ".join(self.train.classes)),
+                ("left", f"{self.left.kind}, {len(self.left):,} kinds"),
+                ("right", "scenes" if right is None else f"{right.kind}, {len(right):,} kinds"),
+                ("example", f"{self.train.lefts[0]} | {shown}"),
+            ]
+        )
 
     def bag_of_words(self) -> float:
-        """Accuracy on test of a linear model on which words, and things, each side has."""
+        """Return the test accuracy of a linear model of the words, and things, of each side."""
         answers = bag_of_words(self.train, self.test, self.left, self.right)
         return float((answers == torch.tensor(self.test.labels)).float().mean())
 
-    # -------------------------------------------------------------- batches
+    def _epoch_pairs(self, epoch: int) -> Matched:
+        if self.translations is None:
+            return self.train
+        return shuffled(self.translations, seed=(self.seed, 3, epoch))
 
     def _collated(self, pairs: Matched, places: Sequence[int]) -> PairBatch:
         lefts, rights = [pairs.lefts[i] for i in places], [pairs.rights[i] for i in places]
         return pair_batch(lefts, rights, [pairs.labels[i] for i in places], self.left, self.right)
 
-    def _in_order(self, pairs: Matched) -> Iterator[PairBatch]:
+    def _logits(self, model: nn.Module, pairs: Matched) -> Iterator[tuple[Tensor, Tensor]]:
         for start in range(0, len(pairs), self.data.batch):
-            yield self._collated(pairs, range(start, min(start + self.data.batch, len(pairs))))
+            end = min(start + self.data.batch, len(pairs))
+            batch = self._collated(pairs, range(start, end))
+            yield model(*batch[:4])[0], batch.labels
 
-    def _figures(self, model: nn.Module, pairs: Matched) -> dict[str, float]:
-        loss, right = 0.0, 0
-        for batch in self._in_order(pairs):
-            logits, _ = model(*batch[:4])
-            loss += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
-            right += int((logits.argmax(-1) == batch.labels).sum())
-        return {"accuracy": right / len(pairs), "loss": loss / len(pairs)}
+
+def pair_batch(
+    lefts: Sequence[str],
+    rights: Sequence[str | Scene],
+    labels: Sequence[int],
+    left: Tokenizer,
+    right: Tokenizer | None,
+) -> PairBatch:
+    """Encode and pad pairs."""
+    words, word_lengths = _padded([left.encode(text) for text in lefts])
+    if right is None:
+        cells = np.stack([scene.features() for scene in rights if isinstance(scene, Scene)])
+        others = torch.from_numpy(cells)
+        other_lengths = torch.full((len(rights),), others.shape[1])
+    else:
+        others, other_lengths = _padded([right.encode(str(text)) for text in rights])
+    return PairBatch(words, word_lengths, others, other_lengths, torch.tensor(labels))
+
+
+def _padded(ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+    lengths = torch.tensor([len(row) for row in ids])
+    padded = torch.zeros(len(ids), max(1, int(lengths.max())), dtype=torch.long)
+    for row, one in enumerate(ids):
+        padded[row, : len(one)] = torch.tensor(one, dtype=torch.long)
+    return padded, lengths
 
 
 def bag_of_words(
     train: Matched, test: Matched, left: Tokenizer, right: Tokenizer | None, *, steps: int = 300
 ) -> Tensor:
-    """Answers (N,) to test of logistic regression on both bags of words, things being words."""
+    """Return the test answers (N,) of logistic regression on both bags of words, or things."""
 
     def bags(pairs: Matched) -> Tensor:
         names = [[] if isinstance(r, str) else r.names() for r in pairs.rights]
@@ -215,31 +406,34 @@ def bag_of_words(
         return model(bags(test)).argmax(-1)
 
 
-def _splits(data: Data, seed: int) -> tuple[Matched, Matched, Matched]:
+def split_pairs(data: Data, seed: int) -> tuple[dict[str, Matched], Any]:
+    """Return the pairs of "train", "valid" and "test", and the translations to shuffle, if any."""
+    if data.name == "tatoeba":
+        pairs = {split: read_dataset("tatoeba", split, folder=data.folder) for split in SPLITS}
+        mixed = {split: shuffled(pairs[split], seed=(seed, n)) for n, split in enumerate(SPLITS)}
+        return mixed, pairs["train"]
     if data.path is None:
-        counts = (data.count, 1000, 1000)
-        made = [generate_questions(count, seed=3 * seed + n) for n, count in enumerate(counts)]
-        train, valid, test = (
-            Matched(
-                [question.text for question in questions],
-                [question.scene for question in questions],
-                [int(question.answer == "yes") for question in questions],
-                ["no", "yes"],
-            )
-            for questions in made
-        )
-        return train, valid, test
+        counts = (data.count, HELD_OUT, HELD_OUT)
+        made = [_questions(count, seed=3 * seed + n) for n, count in enumerate(counts)]
+        return dict(zip(SPLITS, made, strict=True)), None
     columns = {"left": data.left, "right": data.right, "label": data.label}
-    pairs = read_matched(data.path, **columns, bad=data.bad)
-    order = np.random.default_rng(seed).permutation(len(pairs)).tolist()
-    held = max(1, round(data.test * len(order)))
-    check = max(1, round(data.valid * (len(order) - held)))
-    if len(order) - held - check < 1:
+    matched = read_matched(data.path, **columns, bad=data.bad)
+    order = np.random.default_rng(seed).permutation(len(matched)).tolist()
+    test = max(1, round(data.test * len(order)))
+    valid = max(1, round(data.valid * (len(order) - test)))
+    if len(order) - test - valid < 1:
         raise ValueError(f"{data.path} has {len(order)} pairs, too few to hold some out")
-    return (
-        _chosen(pairs, order[held + check :]),
-        _chosen(pairs, order[held : held + check]),
-        _chosen(pairs, order[:held]),
+    parts = order[test + valid :], order[test : test + valid], order[:test]
+    return {split: _chosen(matched, part) for split, part in zip(SPLITS, parts, strict=True)}, None
+
+
+def _questions(count: int, seed: int) -> Matched:
+    questions = generate_questions(count, seed=seed)
+    return Matched(
+        [question.text for question in questions],
+        [question.scene for question in questions],
+        [int(question.answer == "yes") for question in questions],
+        ["no", "yes"],
     )
 
 

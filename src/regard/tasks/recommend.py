@@ -1,8 +1,12 @@
-"""Recommendation: what a user chooses next, by attention to who it is and what it chose."""
+"""Recommendation: what a user chooses next, by attention to the profile and to past choices."""
 
-from collections.abc import Iterator, Sequence
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -10,24 +14,27 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from regard.core.names import did_you_mean
 from regard.data import fingerprint
+from regard.data.lines import readable
+from regard.data.profiles import Profiles
 from regard.data.ratings import Ratings, read_movielens, read_ratings
 from regard.data.viewers import generate_opposites, generate_viewers
-from regard.tasks.advisor import (
-    TABLES,
-    Advisor,
-    Model,
-    build_model,
-    read_tables,
-    write_ratings,
-)
-from regard.tasks.tables import NoLoss
-from regard.training import Loss, stored_file
-from regard.training.config import Config
-from regard.training.settings import Settings, read_settings
+from regard.models.recommender import Factorisation
+from regard.models.recommender import Recommender as RecommenderModel
+from regard.tasks.classification import shuffled_epochs, table
+from regard.tasks.predictor import check_inputs, field
+from regard.tasks.run import load_model
+from regard.tasks.settings import Count, NoLoss, Share
+from regard.trace import Call, Trace
+from regard.trace.call import held
+from regard.training import Config, Loss, Settings, read_settings, stored_file
+from regard.training.run_directory import read_run_config
 
-Count = Annotated[int, Field(ge=1)]
 TOP = 10  # HR@10 and NDCG@10
+TABLES = "ratings.npz"  # in a run directory
+LARGEST = 2**30  # bytes of the tables of a run, unpacked
+SHOWN = 3  # reasons of each kind that are printed
 
 
 class Data(Settings):
@@ -38,11 +45,13 @@ class Data(Settings):
     item: str = Field("item", description="CSV: the column of the item")
     time: str = Field("time", description="CSV: the column of the time, a number")
     rating: str | None = Field(None, description="CSV: the column of the rating, if there is one")
-    users: str | None = Field(None, description="CSV: a file of who users are")
-    items: str | None = Field(None, description="CSV: a file of what items are")
-    title: str = Field("title", description="CSV: the column of `items` people know an item by")
-    min_rating: float = Field(0.0, description="choices that were rated lower are left out")
-    generated: Literal["viewers", "opposites"] = Field("viewers", description="without a path")
+    users: str | None = Field(None, description="CSV: a file of user profiles")
+    items: str | None = Field(None, description="CSV: a file of item profiles")
+    title: str = Field("title", description="CSV: the column of `items` with their titles")
+    min_rating: float = Field(0.0, description="choices with a lower rating are left out")
+    generated: Literal["viewers", "opposites"] = Field(
+        "viewers", description="what to generate without a path"
+    )
     count: int = Field(500, ge=10, description="users to generate")
     catalogue: int = Field(300, ge=20, description="items to generate")
     batch: Count = Field(256, description="choices in a batch")
@@ -54,8 +63,267 @@ class Data(Settings):
         return self
 
 
+class Model(Settings):
+    """The table `[model]`: options of `Recommender`, or of the baseline `Factorisation`."""
+
+    kind: Literal["attention", "factorisation"] = "attention"
+    dim: Count = 48
+    dropout: Share = 0.2
+    heads: Count = 1
+    past: Count = 30
+    projections: Literal["learned", "identity"] = "learned"
+    self_attention: int = Field(0, ge=0)
+    forget: Share = 0.1
+
+
+class NewUser(NamedTuple):
+    """A user that the data does not have."""
+
+    profile: Mapping[str, str]  # fields such as {"age": "30", "occupation": "artist"}
+    past: Sequence[str] = ()  # items, the first choice first
+
+
+class Reason(NamedTuple):
+    """A part of a score, and what it comes from."""
+
+    what: str  # the title of a past item, or a column of the profile
+    gives: float  # what it adds to the score
+    weight: float | None = None  # of a past item, its attention weight
+
+
+class Recommendation(NamedTuple):
+    """An item, its score, and the parts that add up to the score."""
+
+    item: str
+    title: str
+    score: float
+    past: list[Reason]  # of past items, the largest first
+    profile: list[Reason]  # of columns of the profile
+    own: float  # of the user's embedding
+    popularity: float  # of the item itself
+
+
+class Recommender:
+    """A model with the choices and profiles of its users: a run of the task recommend.
+
+    An input is the name of a user of the data, or a `NewUser`.
+
+    Args:
+        model: a trained model
+        ratings: what it was trained on
+        config: of the run
+    """
+
+    task: ClassVar[str] = "recommend"
+
+    def __init__(self, model: nn.Module, ratings: Ratings, config: Config | None = None) -> None:
+        self.model: Any = model.eval()
+        self.ratings, self.config = ratings, config
+
+    @classmethod
+    def from_run(cls, directory: str | Path, device: str = "cpu") -> "Recommender":
+        """Load a run directory of the task recommend."""
+        run, config = Path(directory), read_run_config(directory)
+        options = read_settings(Model, config.model, "model")
+        if options.kind == "factorisation":
+            raise ValueError(f"{run} is a run of matrix factorisation, which gives no reasons")
+        ratings = load_ratings(run)
+        return cls(load_model(partial(_build, options, ratings), run, device), ratings, config)
+
+    def recommend(self, user: str, count: int = 10) -> list[Recommendation]:
+        """Return the best items for a user of the data, among those it has not chosen yet."""
+        return self.predict([user], count=count)[0]
+
+    def recommend_to(
+        self, profile: Mapping[str, str], past: Sequence[str] = (), count: int = 10
+    ) -> list[Recommendation]:
+        """Return the best items for a new user, by the profile and past choices.
+
+        Args:
+            profile: fields such as {"age": "30", "occupation": "artist"}; it may be empty
+            past: items, the first choice first; it may be empty
+        """
+        return self.predict([NewUser(profile, past)], count=count)[0]
+
+    def predict(
+        self, inputs: Sequence[str | NewUser], *, count: int = 10
+    ) -> list[list[Recommendation]]:
+        """Return the best items for each user, the best first; none if it has them all.
+
+        Args:
+            inputs: names of users of the data, or new users
+            count: how many items
+        """
+        check_inputs(inputs, "users")
+        if count < 1:
+            raise ValueError(f"count should be 1 or more, got {count}")
+        return [self._best(*self._user(user), count) for user in inputs]
+
+    def trace(self, input: str | NewUser, *, count: int = 10) -> Trace:
+        """Return what a user attends to among past items, and the parts of the best scores."""
+        number, profile, history = self._user(input)
+        found = self._best(number, profile, history, count)
+        if not found:
+            raise ValueError("there is nothing to recommend: this user has every item")
+        past, _, weights = self._parts(number, profile, history)
+        titles = self.ratings.titles
+        about = {
+            "task": self.task,
+            "title": f"recommended: {found[0].title}",
+            "prediction": self.to_text(found),
+            "recommendations": self.to_json(found),
+        }
+        calls = [Call("past", held(weights.reshape(1, 1, -1).cpu()), "user", "past")]
+        user = input if isinstance(input, str) else "new user"
+        return Trace(calls, {"user": [user], "past": [titles[item] for item in past]}, about)
+
+    @torch.no_grad()
+    def importance(self, user: str) -> Tensor:
+        """Return the weight of every item, (items,), for the profile of a user without a past."""
+        _, profile, _ = self._user(user)
+        none = torch.zeros(1, 1, dtype=torch.long)
+        found = self.model(torch.tensor([0]), profile[None], none, torch.tensor([0]))
+        return found.weights[0].mean(0)
+
+    def parse(self, record: str | Mapping[str, Any]) -> str | NewUser:
+        """Return a line as the name of a user; of JSON, `user`, or `profile` and `past`."""
+        if isinstance(record, str):
+            return record.strip()
+        if "user" in record:
+            return str(field(record, "user", kind=object))
+        if not {"profile", "past"} & set(record):
+            raise ValueError(
+                "expected a JSON object with the key 'user', or 'profile' and 'past' of a new "
+                f"user, got keys {sorted(record)}"
+            )
+        profile = field({"profile": {}, **record}, "profile", kind=dict)
+        past = field({"past": [], **record}, "past", kind=list)
+        fields = {str(name): str(value) for name, value in profile.items()}
+        return NewUser(fields, [str(item) for item in past])
+
+    def to_text(self, prediction: list[Recommendation]) -> str:
+        """Return a numbered list of items, each with the parts of its score, which add up."""
+        if not prediction:
+            return "there is nothing to recommend: this user has every item"
+        everything = len(self.ratings.items)
+        lines = []
+        for rank, one in enumerate(prediction, start=1):
+            lines.append(f"{rank:>3}. {one.title}  (item {one.item}, score {one.score:.2f})")
+            if len(one.past) == everything:  # a user without a past attends to the catalogue
+                total = sum(reason.gives for reason in one.past)
+                lines.append(f"       {total:+6.2f}  the catalogue of {everything:,} items")
+            else:
+                lines += _reasons(one.past, "other past item", "other past items")
+            columns = "other column of the profile", "other columns of the profile"
+            lines += _reasons(one.profile, *columns)
+            lines.append(f"       {one.own:+6.2f}  own taste, {one.popularity:+.2f} popularity")
+        return "\n".join(lines)
+
+    def to_json(self, prediction: list[Recommendation]) -> Any:
+        """Return a list of items with everything that is known of them."""
+        return [
+            {
+                **one._asdict(),
+                "past": [reason._asdict() for reason in one.past],
+                "profile": [reason._asdict() for reason in one.profile],
+            }
+            for one in prediction
+        ]
+
+    def examples(self, count: int, split: str = "test") -> list[str]:
+        """Return the first users of the data."""
+        return self.ratings.users[:count]
+
+    def _user(self, user: str | NewUser) -> tuple[int, Tensor, np.ndarray]:
+        """The number of a user's embedding, 0 for none, its profile (columns,), its history."""
+        ratings = self.ratings
+        if isinstance(user, NewUser):
+            places = []
+            for item in user.past:
+                if item not in ratings.items:
+                    raise ValueError(
+                        f"unknown item {item!r}{did_you_mean(item, ratings.items[:20])}"
+                    )
+                places.append(ratings.items.index(item))
+            row = torch.from_numpy(ratings.user_profiles.encode(user.profile))
+            return 0, row, np.array(places, np.int64)
+        if user not in ratings.users:
+            known = did_you_mean(user, ratings.users[:20])
+            raise ValueError(f"unknown user {user!r}{known} ...; for a new user give a profile")
+        place = ratings.users.index(user)
+        history = ratings.histories[place]
+        own = place + 1 if len(history) else 0  # without a choice its embedding was not trained
+        return own, torch.from_numpy(ratings.user_profiles.rows[place]), history
+
+    @torch.no_grad()
+    def _parts(self, user: int, profile: Tensor, history: np.ndarray) -> tuple[Any, Any, Tensor]:
+        """The items that are attended to, the parts of all scores, the weights of the items."""
+        past = torch.from_numpy(history[-self.model.past :][::-1].copy())
+        parts = self.model.parts(user, profile, past)
+        attended = past.tolist() if len(past) else range(len(self.ratings.items))
+        return attended, parts, parts.weights
+
+    @torch.no_grad()
+    def _best(
+        self, user: int, profile: Tensor, history: np.ndarray, count: int
+    ) -> list[Recommendation]:
+        past, parts, _ = self._parts(user, profile, history)
+        scores = parts.popularity + parts.own + parts.profile.sum(0) + parts.past.sum(0)
+        scores[torch.from_numpy(history)] = -torch.inf
+        titles, columns = self.ratings.titles, self.ratings.user_profiles.columns
+        found = []
+        for item in scores.topk(min(count, len(scores) - len(set(history.tolist())))).indices:
+            i = int(item)
+            carried = [
+                Reason(titles[j], float(gives), float(weight))
+                for j, gives, weight in zip(past, parts.past[:, i], parts.weights, strict=True)
+            ]
+            known = [
+                Reason(column, float(gives))
+                for column, gives in zip(columns, parts.profile[:, i], strict=True)
+                if gives != 0
+            ]
+            found.append(
+                Recommendation(
+                    self.ratings.items[i],
+                    titles[i],
+                    float(scores[i]),
+                    sorted(carried, key=lambda reason: -reason.gives),
+                    sorted(known, key=lambda reason: -reason.gives),
+                    float(parts.own[i]),
+                    float(parts.popularity[i]),
+                )
+            )
+        return found
+
+
+def _reasons(reasons: list[Reason], other: str, others: str) -> list[str]:
+    """Lines of the first reasons, and of the sum of the rest."""
+    lines = []
+    for reason in reasons[:SHOWN]:
+        weight = "" if reason.weight is None else f", weight {reason.weight:.2f}"
+        lines.append(f"       {reason.gives:+6.2f}  {reason.what}{weight}")
+    if rest := reasons[SHOWN:]:
+        total = sum(reason.gives for reason in rest)
+        lines.append(f"       {total:+6.2f}  {len(rest)} {other if len(rest) == 1 else others}")
+    return lines
+
+
+def _build(options: Model, ratings: Ratings) -> nn.Module:
+    """A model for the users and items of some ratings."""
+    if options.kind == "factorisation":
+        users, items = len(ratings.users), len(ratings.items)
+        return Factorisation(users, items, dim=options.dim, dropout=options.dropout)
+    return RecommenderModel(
+        len(ratings.users),
+        torch.from_numpy(ratings.user_profiles.rows),
+        torch.from_numpy(ratings.item_profiles.rows),
+        **options.model_dump(exclude={"kind"}),
+    )
+
+
 class Choices(NamedTuple):
-    """Some users at some moment, and what they chose then."""
+    """Users at some moment, and what they chose then."""
 
     users: Tensor  # (B,), from 1 on
     profiles: Tensor  # (B, columns)
@@ -64,18 +332,20 @@ class Choices(NamedTuple):
     chosen: Tensor  # (B,)
 
 
-class Recommend:
-    """The task of ratings: each user's last choice is for test, the one before for validation.
+class RecommendTask:
+    """Ratings: each user's last choice is for test, the one before it for validation.
 
-    With `generated = "opposites"` every user has one choice that can be told, the last: whole
-    users are held out instead.
+    With `generated = "opposites"` only the last choice of a user can be predicted: whole users
+    are held out instead.
 
     Args:
         data: the ratings
         model: options of the model
         seed: of the order of batches, and of generated viewers
+        run: a run directory whose ratings are used
     """
 
+    predictor = Recommender
     unit = "choices"
     metric = "ndcg"
     larger_is_better = True
@@ -83,85 +353,87 @@ class Recommend:
     def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
         self.data, self.model, self.seed = data, model, seed
         stored = stored_file(run, TABLES)
-        self.ratings = read_tables(stored.parent) if stored else _read(data, seed)
+        self.ratings = load_ratings(stored.parent) if stored else _read(data, seed)
         self.profiles = torch.from_numpy(self.ratings.user_profiles.rows)
         opposites = data.path is None and data.generated == "opposites"
         split = _by_user if opposites else _by_time
         self.train, self.valid, self.test = split(self.ratings)
-        self._order: tuple[int, np.ndarray] | None = None
+        self._order = shuffled_epochs(len(self.train), seed)
 
     @classmethod
-    def from_config(cls, config: Config, run: Path | None = None) -> "Recommend":
-        """The task of a configuration, with the ratings stored in the run if one is given."""
+    def from_config(cls, config: Config, run: Path | None = None) -> "RecommendTask":
+        """Make the task of a configuration; with `run`, with the ratings of that run."""
         read_settings(NoLoss, config.loss, "loss")
         data = read_settings(Data, config.data, "data")
         return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
 
-    @classmethod
-    def open(cls, run: Path) -> Advisor:
-        """What `regard.load` gives for a run of this task."""
-        return Advisor.open(run)
-
-    # -------------------------------------------------------------- what the loop asks
-
     def build(self) -> nn.Module:
-        """A fresh model for these users and items."""
-        return build_model(self.model, self.ratings)
+        """Build a fresh model for these users and items."""
+        return _build(self.model, self.ratings)
 
     def steps(self, epoch: int) -> int:
-        """How many batches the epoch has."""
+        """Return how many batches the epoch has."""
         return -(-len(self.train) // self.data.batch)
 
     def batch(self, epoch: int, step: int) -> Choices:
-        """One batch of the epoch."""
-        if self._order is None or self._order[0] != epoch:
-            order = np.random.default_rng((self.seed, epoch)).permutation(len(self.train))
-            self._order = epoch, order
+        """Return one batch of the epoch."""
         size = self.data.batch
-        places = self._order[1][step * size : (step + 1) * size]
+        places = self._order(epoch)[step * size : (step + 1) * size]
         return self._choices([self.train[place] for place in places])
 
     def loss(self, model: nn.Module, batch: Choices) -> Loss:
-        """Cross entropy of the choice among all items, summed."""
+        """Return the cross entropy of the choice among all items, summed."""
         scores = model(*batch[:4]).scores
         return Loss(F.cross_entropy(scores, batch.chosen, reduction="sum"), len(batch.chosen))
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """HR@10 and NDCG@10 over all items, of validation, which choose the model, and of test."""
+        """Return HR@10 and NDCG@10 over all items, of validation and of test."""
         hit, ndcg = self._ranked(self.valid, model)
         test_hit, test_ndcg = self._ranked(self.test, model)
         return {"hit": hit, "ndcg": ndcg, "test_hit": test_hit, "test_ndcg": test_ndcg}
 
     def popularity(self) -> dict[str, float]:
-        """What always recommending the most popular items would give on test."""
+        """Return the test metrics of always recommending the most popular items."""
         hit, ndcg = self._ranked(self.test, None)
         return {"test_hit": hit, "test_ndcg": ndcg}
 
     def write(self, run: Path) -> None:
-        """Store what users chose and the profiles."""
-        write_ratings(self.ratings, run)
+        """Store the choices of users and the profiles."""
+        save_ratings(self.ratings, run)
 
     def fingerprint(self) -> dict[str, str]:
-        """The fingerprint of the ratings, which are a part of the run."""
+        """Return the fingerprint of the ratings, which are a part of the run."""
         return {"ratings": fingerprint(self.ratings.histories)}
 
     def describe(self) -> str:
-        """Statistics of the data, for people."""
+        """Return statistics of the data as a table."""
         ratings, popular = self.ratings, self.popularity()
-        rows = {
-            "users": f"{len(ratings.users):,}, {len(ratings.user_profiles.columns)} columns: "
-            + ", ".join(ratings.user_profiles.columns[:6]),
-            "items": f"{len(ratings.items):,}, {len(ratings.item_profiles.columns)} columns: "
-            + ", ".join(ratings.item_profiles.columns[:6]),
-            "choices": f"{len(self.train):,} for training, {len(self.valid):,} for validation, "
-            f"{len(self.test):,} for test",
-            "baseline": f"always the most popular: HR@10 {popular['test_hit']:.3f}, NDCG@10 "
-            f"{popular['test_ndcg']:.3f}",
-        }
-        return "\n".join(f"{name:<12}{value}" for name, value in rows.items())
-
-    # -------------------------------------------------------------- choices
+        tables = [
+            ("users", ratings.users, ratings.user_profiles),
+            ("items", ratings.items, ratings.item_profiles),
+        ]
+        rows = [
+            (
+                name,
+                f"{len(names):,}, {len(profiles.columns)} columns: "
+                + ", ".join(profiles.columns[:6]),
+            )
+            for name, names, profiles in tables
+        ]
+        rows += [
+            (
+                "choices",
+                f"{len(self.train):,} for training, {len(self.valid):,} for validation, "
+                f"{len(self.test):,} for test",
+            ),
+            (
+                "baseline",
+                f"always the most popular: HR@10 {popular['test_hit']:.3f}, NDCG@10 "
+                f"{popular['test_ndcg']:.3f}",
+            ),
+        ]
+        return table(rows)
 
     def _choices(self, moments: Sequence[tuple[int, int]]) -> Choices:
         users = torch.tensor([user for user, _ in moments])
@@ -179,8 +451,8 @@ class Recommend:
     ) -> tuple[float, float]:
         """HR@10 and NDCG@10 of a model, or of popularity; what a user has is not recommended.
 
-        Of items with the choice's own score half are before it: a model that scores all alike, or
-        not at all, finds nothing by that.
+        Of items with the same score as the choice half count as ranked before it: a model that
+        gives every item one score, or NaN, gains nothing by that.
         """
         hits, gain = 0, 0.0
         counts = np.bincount(
@@ -236,14 +508,14 @@ def _read(data: Data, seed: int) -> Ratings:
 
 
 def _by_user(ratings: Ratings) -> tuple[list[tuple[int, int]], ...]:
-    """Everybody's last choice: of three users in five for training, the others held out."""
+    """The last choice of each user: three users in five for training, the others held out."""
     last = [(user, len(history) - 1) for user, history in enumerate(ratings.histories)]
     held = [[moment for moment in last if moment[0] % 5 == rest] for rest in (3, 4)]
     return [moment for moment in last if moment[0] % 5 < 3], *held
 
 
 def _by_time(ratings: Ratings) -> tuple[list[tuple[int, int]], ...]:
-    """Moments (user, place in its history): the last is for test, the one before to validate."""
+    """Moments (user, place in its history): the last is for test, the one before for validation."""
     train: list[tuple[int, int]] = []
     valid, test = [], []
     for user, history in enumerate(ratings.histories):
@@ -254,7 +526,76 @@ def _by_time(ratings: Ratings) -> tuple[list[tuple[int, int]], ...]:
             test.append((user, len(history) - 1))
     if not test:
         raise ValueError(
-            "nobody has three choices or more, of which the last is for test and the one before "
-            "for validation"
+            "no user has three choices or more, of which the last is for test and the one before "
+            "it for validation"
         )
     return train, valid, test
+
+
+def save_ratings(ratings: Ratings, run: Path) -> None:
+    """Store ratings and profiles in a run directory."""
+    names = {
+        "users": ratings.users,
+        "items": ratings.items,
+        "titles": ratings.titles,
+        "user_columns": ratings.user_profiles.columns,
+        "item_columns": ratings.item_profiles.columns,
+    }
+    with (run / TABLES).open("wb") as file:
+        np.savez_compressed(
+            file,
+            names=np.frombuffer(json.dumps(names).encode(), np.uint8),
+            user_rows=ratings.user_profiles.rows,
+            item_rows=ratings.item_profiles.rows,
+            lengths=np.array([len(history) for history in ratings.histories]),
+            choices=np.concatenate(ratings.histories),
+        )
+
+
+def load_ratings(run: Path) -> Ratings:
+    """Return the ratings and profiles that `save_ratings` stored; every number is checked.
+
+    Raises:
+        FileNotFoundError: if the run has none
+        ValueError: if they are damaged, or larger than 1 GB when unpacked
+    """
+    path = readable(run / TABLES)
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is damaged: it is not an npz file")
+    try:
+        with zipfile.ZipFile(path) as packed:
+            if sum(entry.file_size for entry in packed.infolist()) > LARGEST:
+                raise ValueError(f"it is larger than {LARGEST >> 30} GB when unpacked")
+        with np.load(path, allow_pickle=False) as stored:
+            names = json.loads(stored["names"].tobytes())
+            lengths, choices = stored["lengths"], stored["choices"]
+            rows = {name: stored[f"{name}_rows"] for name in ("user", "item")}
+        lists = [
+            names[name] for name in ("users", "items", "titles", "user_columns", "item_columns")
+        ]
+        if not all(isinstance(name, str) for some in lists for name in some):
+            raise ValueError("names should be texts")
+        users, items, titles, user_columns, item_columns = lists
+        shapes = (len(users), len(user_columns)), (len(items), len(item_columns))
+        if (rows["user"].shape, rows["item"].shape) != shapes or len(titles) != len(items):
+            raise ValueError("profiles, titles and names should be as many")
+        if any(table.dtype.kind != "f" for table in rows.values()):
+            raise ValueError("profiles should be numbers")
+        if (
+            lengths.shape != (len(users),)
+            or choices.shape != (lengths.sum(),)
+            or (lengths < 0).any()
+        ):
+            raise ValueError("choices should be as many as their lengths")
+        if len(choices) and not 0 <= choices.min() <= choices.max() < len(items):
+            raise ValueError("choices should be numbers of items")
+        return Ratings(
+            users,
+            items,
+            np.split(choices.astype(np.int64), np.cumsum(lengths)[:-1]),
+            Profiles(rows["user"].astype(np.float32), user_columns),
+            Profiles(rows["item"].astype(np.float32), item_columns),
+            titles,
+        )
+    except (KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error

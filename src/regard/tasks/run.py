@@ -1,38 +1,249 @@
-"""A run directory opened again: the object of its task, and the weights of its model."""
+"""Run directories: load a predictor, its weights, its classes; train one from a recipe."""
 
+import json
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
+import torch
+from safetensors import SafetensorError, safe_open
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from regard.core.names import did_you_mean
-from regard.training.run_directory import read_run_config
+from regard.tasks.predictor import Predictor
+from regard.training.run_directory import read_run_config, stored_file
 from regard.training.weights import put_weights, read_tensors
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, CLASSES = "model.safetensors", "classes.json"
+LARGEST_JSON = 2**26  # bytes of a JSON file of a run
+SPARE = 2**26  # elements of buffers that are computed and not stored, such as positions
+CALLS = 100  # torch functions that build one tensor of a model, at most
+
+PredictorType = TypeVar("PredictorType", bound=Predictor)
+BROKEN = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    RuntimeError,
+    TypeError,
+)
+"""What hostile or damaged run directories make of code that expects whole ones."""
 
 
-def load(run: str | Path) -> Any:
-    """Open a trained model: the object of its task, such as a `Translator`.
+@overload
+def load(run: str | Path, *, device: str = ...) -> Any: ...
+
+
+@overload
+def load(run: str | Path, kind: type[PredictorType], *, device: str = ...) -> PredictorType: ...
+
+
+def load(run: str | Path, kind: Any = None, *, device: str = "cpu") -> Any:
+    """Load a trained model: the `Predictor` of its task.
+
+    | task | predictor | its own verb, beside `predict` |
+    |---|---|---|
+    | translate | `Translator` | `translate(texts, beam=5)` |
+    | classify | `Classifier` | `classify(texts)` |
+    | pair | `PairPredictor` | |
+    | recommend | `Recommender` | `recommend(user)` |
+    | graph | `NodeClassifier` | `classify(names)` |
+    | memory | `MemoryPredictor` | |
+    | image | `ImagePredictor` | `classify(images)` |
+    | language | `TextGenerator` | `generate(prompt)` |
+    | hard | `HardPredictor` | |
 
     Args:
         run: the directory that `regard train` has written
+        kind: the class to expect, for type checkers: `load(run, Translator)` is a `Translator`
+        device: where the model is put
 
     Raises:
-        FileNotFoundError, ValueError: if it is no run, has no model yet, or is damaged
+        FileNotFoundError: if it is not a run directory, or has no model yet
+        ValueError: if it is damaged, or not of the kind that is expected
     """
     from regard.tasks import TASKS
 
     task = read_run_config(run).task
     if task not in TASKS:
         raise ValueError(f"{run}: unknown task {task!r}{did_you_mean(task, TASKS)}")
-    return TASKS[task].open(Path(run))
+    predictor = TASKS[task].predictor
+    if kind is not None and not issubclass(predictor, kind):
+        raise ValueError(f"{run} is a run of the task {task}, expected {kind.task}")
+    try:
+        return predictor.from_run(run, device)
+    except BROKEN as error:
+        raise ValueError(f"{run} is damaged: {type(error).__name__}: {error}") from error
 
 
-def load_weights(model: nn.Module, run: str | Path) -> nn.Module:
-    """Put the weights of a run into a model that was built like its own, ready to be used."""
+def load_model(build: Callable[[], nn.Module], run: str | Path, device: str = "cpu") -> nn.Module:
+    """Build a model, put the weights of a run into it, and set it to eval mode.
+
+    The model is built without memory first, on the meta device, and compared with the header of
+    the weights: nothing larger than the file is allocated.
+
+    Args:
+        build: makes the model of the run's configuration
+
+    Raises:
+        FileNotFoundError: if the run has no weights yet
+        ValueError: if they are damaged, or of another model
+    """
     path = Path(run) / WEIGHTS
     if not path.is_file():
-        raise FileNotFoundError(f"{run} has no {WEIGHTS} yet: regard train --resume goes on")
+        raise FileNotFoundError(f"{run} has no {WEIGHTS} yet: continue with regard train --resume")
+    _check_fits(build, _shapes(path), path)
+    model = build()
     put_weights(model, read_tensors(path), source=str(path))
-    return model.eval()
+    return model.to(device).eval()
+
+
+def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The names and shapes of the tensors of a file, from its header."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
+
+
+class _Bounded(TorchFunctionMode):
+    """Raise after so many calls of torch: a file of few tensors does not hold a million layers."""
+
+    def __init__(self, limit: int, message: str) -> None:
+        super().__init__()
+        self.left, self.message = limit, message
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError(self.message)
+        return func(*args, **(kwargs or {}))
+
+
+def _check_fits(
+    build: Callable[[], nn.Module], shapes: dict[str, tuple[int, ...]], path: Path
+) -> None:
+    """Raise `ValueError` unless the model has exactly these tensors, and little beside them."""
+    larger = f"{path} is of another model: its configuration describes a larger one"
+    with torch.device("meta"), _Bounded(CALLS * (len(shapes) + CALLS), larger):
+        model = build()
+    own: dict[str, tuple[int, ...]] = {}
+    seen: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen or not tensor.numel():
+            seen.add(id(tensor))
+            own[name] = tuple(tensor.shape)
+    for name in [*own, *shapes]:
+        if name not in shapes or name not in own:
+            where = "the configuration has" if name in shapes else "the file has"
+            raise ValueError(f"{path} is of another model: {where} no {name}")
+        if own[name] != shapes[name]:
+            raise ValueError(
+                f"{path} is of another model: {name} has shape {shapes[name]} there and "
+                f"{own[name]} in the configuration"
+            )
+    buffers = sum(buffer.numel() for buffer in model.buffers())
+    if buffers > SPARE + path.stat().st_size:
+        raise ValueError(f"{larger}, with {buffers:,} elements of buffers")
+
+
+def train(
+    source: str | Path | dict[str, Any],
+    out: str | Path | None = None,
+    *,
+    settings: Iterable[str] = (),
+    resume: bool = False,
+    progress: Any = None,
+) -> Any:
+    """Train a model into a run directory and return its predictor, as `load` does.
+
+    Args:
+        source: the name of a recipe such as "dates", a TOML file, or the tables as a dict
+        out: the run directory; runs/NAME by default
+        settings: what to change, such as "training.lr=1e-3"
+        resume: whether to continue the run that is there
+        progress: receives the training events; a line on standard error from time to time if None
+
+    Raises:
+        FileExistsError: if there is a run already, and it is not to be resumed
+        KeyboardInterrupt: if it was interrupted; what was trained is saved, and can be resumed
+        ValueError: an unknown recipe or setting
+    """
+    import sys
+
+    from regard.recipes import resolve_recipe
+    from regard.tasks import TASKS
+    from regard.training import read_config
+    from regard.training import train as train_task
+    from regard.training.progress import Lines
+
+    name, tables = ("", source) if isinstance(source, dict) else resolve_recipe(str(source))
+    if out is None and not name:
+        raise ValueError("out is missing: a configuration without a name needs a directory")
+    run = Path(out) if out is not None else Path("runs") / name
+    if resume:
+        tables = read_run_config(run).model_dump(exclude_none=True)
+    config = read_config(tables, settings)
+    if config.task not in TASKS:
+        raise ValueError(f"unknown task = {config.task!r}{did_you_mean(config.task, TASKS)}")
+    task = TASKS[config.task].from_config(config, run if resume else None)
+    outcome = train_task(task, config, run, resume=resume, progress=progress or Lines(sys.stderr))
+    if outcome.reason == "interrupted":
+        raise KeyboardInterrupt(f"stopped after step {outcome.step}; resume=True continues {run}")
+    return load(run)
+
+
+def evaluate_run(run: str | Path, device: str = "cpu") -> dict[str, float]:
+    """Return the metrics of a run's model on the held-out data of its configuration.
+
+    These are what the task's `evaluate` measured during training, of the model that was kept.
+    """
+    from regard.tasks import TASKS
+
+    config = read_run_config(run)
+    if config.task not in TASKS:
+        raise ValueError(f"{run}: unknown task {config.task!r}{did_you_mean(config.task, TASKS)}")
+    # in memory: reading a run never writes elsewhere
+    data = {key: value for key, value in config.data.items() if key != "store"}
+    task: Any = TASKS[config.task].from_config(config.model_copy(update={"data": data}), Path(run))
+    return task.evaluate(load_model(task.build, run, device))
+
+
+def save_classes(classes: Sequence[str], run: Path) -> None:
+    """Store the names of classes in a run directory."""
+    text = json.dumps(list(classes), ensure_ascii=False)
+    (run / CLASSES).write_text(text, encoding="utf-8")
+
+
+def load_classes(run: Path) -> list[str]:
+    """Return the names of classes that `save_classes` stored."""
+    classes = load_json(run / CLASSES)
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise ValueError(f"{run / CLASSES} is damaged: expected a list of names")
+    return classes
+
+
+def load_stored_classes(run: Path | None) -> list[str] | None:
+    """Return the names of classes of a run that is resumed; None if there are none yet."""
+    return load_classes(run) if run is not None and stored_file(run, CLASSES) else None
+
+
+def load_json(path: Path) -> Any:
+    """Return what is in a JSON file of a run directory.
+
+    Raises:
+        FileNotFoundError: if there is none
+        ValueError: if it is not JSON, or larger than 64 MB
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.parent} has no {path.name} in it")
+    if path.stat().st_size > LARGEST_JSON:
+        raise ValueError(f"{path} is damaged: it is larger than {LARGEST_JSON >> 20} MB")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: it is not JSON") from error

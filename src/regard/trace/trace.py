@@ -154,16 +154,16 @@ class Trace:
         save_trace(self, path, inputs=inputs)
 
     def show(self, *, width: int | None = None) -> None:
-        """Print the maps to the terminal, see `regard.visual.terminal.show`."""
-        from regard.visual.terminal import show
+        """Print the trace to the terminal, see `regard.visual.views`."""
+        from regard.visual.views import show
 
         print(show(self, width=width))
 
     def figure(self, path: str | PathLike[str]) -> Path:
-        """Draw the map, or a grid of all maps, as .png or .svg; gives the path."""
-        from regard.visual.figure import draw
+        """Draw the trace as its task is drawn, or its maps, as .png or .svg; return the path."""
+        from regard.visual.views import figure
 
-        return draw(self, Path(path))
+        return figure(self, Path(path))
 
     def page(self, path: str | PathLike[str], *, language: str = "en") -> Path:
         """Write one HTML file with linked views that opens without a network; gives the path."""

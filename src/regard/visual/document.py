@@ -1,26 +1,13 @@
-"""A document with its sentences and words shaded by attention: terminal, page, figure."""
+"""A document with its sentences and words shaded by attention, in a terminal."""
 
 import shutil
 from dataclasses import dataclass
-from html import escape
-from pathlib import Path
+from itertools import accumulate, pairwise
 
+from regard.trace import Trace
 from regard.visual.color import Palette, on_color, terminal_palette
 from regard.visual.display_width import display_width, printable
-from regard.visual.html import html_page, write_html
 from regard.visual.terminal import SHADES
-
-STYLE = """
-body { font: 17px/1.7 system-ui, "Noto Sans", "Noto Sans CJK KR", sans-serif; color: #1f2430;
-  background: #fff; max-width: 46rem; margin: 2rem auto; padding: 0 1rem }
-ol { list-style: none; padding: 0 }
-li { display: flex; gap: .8rem; align-items: baseline }
-li b { font: 13px/1.9 ui-monospace, monospace; padding: 0 .45rem; border-radius: 3px }
-li p { margin: .15rem 0 }
-span { border-radius: 3px; padding: .1em .05em }
-span:focus { outline: 2px solid #1f2430 }
-"""
-WORD, SENTENCE = (47, 111, 190), (196, 66, 52)  # the blue of words, the red of sentences
 
 
 @dataclass(frozen=True)
@@ -55,6 +42,21 @@ class ShadedDocument:
                 f"a document of {len(words)} sentences, with {words[:5]} words and so on, needs a "
                 "weight for each word and each sentence"
             )
+
+    @classmethod
+    def from_trace(cls, trace: Trace) -> "ShadedDocument":
+        """Return the document of a trace of the task classify."""
+        weights = trace["words"].map.dense()[0]  # (sentences, words)
+        ends = [*accumulate(trace.about["sentence_lengths"], initial=0)]
+        words, spans = trace.tokens["word"], list(pairwise(ends))
+        if ends[-1] != len(words) or len(spans) != len(weights) or sorted(ends) != ends:
+            raise ValueError(f"sentence_lengths do not fit {len(words)} words: {ends[:5]}")
+        return cls(
+            [words[start:end] for start, end in spans],
+            [row[start:end].tolist() for row, (start, end) in zip(weights, spans, strict=True)],
+            trace["sentences"].map[0, 0].tolist(),
+            str(trace.about.get("title", "")),
+        )
 
     def shades(self) -> list[list[float]]:
         """How strongly each word is coloured, √(sentence) · word, the strongest being 1.
@@ -93,36 +95,6 @@ class ShadedDocument:
                     lines.append((front + "".join(_signs(*cell) for cell in row)).rstrip())
         return "\n".join(lines)
 
-    def page(self, path: str | Path) -> None:
-        """Write one offline HTML file: sentences in red on the left, words in blue."""
-        rows = []
-        most = max(self.sentence_weights, default=0.0) or 1.0
-        for words, weights, shades, own in zip(
-            self.sentences, self.word_weights, self.shades(), self.sentence_weights, strict=True
-        ):
-            spans = "".join(
-                f'{" " if word[:1].isspace() else ""}<span tabindex="0" title="{weight:.3f} of its '
-                f'sentence" style="background:rgba({_rgb(WORD)},{0.85 * shade:.2f})">'
-                f"{escape(word.strip())}</span>"
-                for word, weight, shade in zip(words, weights, shades, strict=True)
-            )
-            rows.append(
-                f'<li><b style="background:rgba({_rgb(SENTENCE)},{0.85 * own / most:.2f})" '
-                f'title="weight of the sentence">{own:.2f}</b><p dir="auto">{spans}</p></li>'
-            )
-        title = self.title or "document"
-        body = (
-            f"<h1>{escape(title)}</h1><p>Red: the weight of a sentence in the document. "
-            "Blue: the weight of a word in its sentence.</p>\n<ol>\n" + "\n".join(rows) + "</ol>"
-        )
-        write_html(html_page(body, title=title, style=STYLE), path)
-
-    def figure(self, path: str | Path, *, width: float = 8.0) -> None:
-        """Write a PNG or SVG figure, `width` inches wide."""
-        from regard.visual.figure.document import draw_document
-
-        draw_document(self, path, width=width)
-
 
 def _wrapped(words: list[str], shades: list[float], room: int) -> list[list[tuple[str, float]]]:
     """Lines of at most `room` columns; blanks between words are cells of their own."""
@@ -150,7 +122,3 @@ def _on_color(word: str, shade: float, palette: Palette) -> str:
 def _signs(word: str, shade: float) -> str:
     sign = " " if word.isspace() else SHADES[round(shade * (len(SHADES) - 1))]
     return sign * display_width(word)
-
-
-def _rgb(color: tuple[int, int, int]) -> str:
-    return ",".join(map(str, color))

@@ -1,21 +1,24 @@
-"""Two inputs that looked at each other: both maps, in a terminal and as a figure."""
+"""Two inputs that attend to each other: both maps, in a terminal."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from regard.trace import Trace
 from regard.visual.color import Palette
+from regard.visual.display_width import printable
 from regard.visual.terminal import heatmap
 
 
 @dataclass(frozen=True)
-class SeenPair:
+class AttendedPair:
     """Both sides with their weights.
 
     >>> import torch
     >>> weights = torch.tensor([[0.25, 0.75]])
-    >>> pair = SeenPair(["is", "red"], ["rot", "ist"], weights, weights.flip(1), title="yes (97%)")
+    >>> words = ["is", "red"], ["rot", "ist"]
+    >>> pair = AttendedPair(*words, weights, weights.flip(1), title="yes (97%)")
     >>> print(pair.show(width=40, color="plain"))
     yes (97%)
          is  red
@@ -41,9 +44,26 @@ class SeenPair:
     columns: int | None = None
     title: str = ""
 
+    @classmethod
+    def from_trace(cls, trace: Trace) -> "AttendedPair":
+        """Return the pair of a trace of the task pair."""
+        affinity, columns = trace.about.get("affinity"), trace.about.get("columns")
+        right = trace.tokens["right"]
+        if columns is not None and (columns < 1 or len(right) % columns):
+            raise ValueError(f"{len(right)} cells do not fill rows of {columns}")
+        return cls(
+            trace.tokens["left"],
+            right,
+            trace["left"].map.dense()[0],
+            trace["right"].map.dense()[0],
+            None if affinity is None else torch.tensor(affinity),
+            columns,
+            str(trace.about.get("title", "")),
+        )
+
     def show(self, *, width: int | None = None, color: Palette | None = None) -> str:
         """Both maps for a terminal, and the affinity where there is one."""
-        parts = [self.title] if self.title else []
+        parts = [printable(self.title)] if self.title else []
         if self.left:
             weights, rows = self.left_weights, numbered("left", len(self.left_weights))
             parts.append(heatmap(weights, rows, self.left, width=width, color=color))
@@ -61,12 +81,6 @@ class SeenPair:
         if self.affinity is not None and self.affinity.numel():
             parts.append(heatmap(self.affinity, self.left, self.right, width=width, color=color))
         return "\n".join(parts)
-
-    def figure(self, path: str | Path) -> None:
-        """Write a PNG or SVG figure."""
-        from regard.visual.figure.pair import draw_pair
-
-        draw_pair(self, path)
 
 
 def numbered(name: str, count: int) -> list[str]:

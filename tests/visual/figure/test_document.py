@@ -5,6 +5,7 @@ from pathlib import Path
 from matplotlib.image import imread
 
 from regard.visual.document import ShadedDocument
+from regard.visual.figure.document import draw_document
 from regard.visual.figure.reasons import draw_reasons
 
 
@@ -12,7 +13,7 @@ def test_a_document_of_short_lines_is_a_narrow_figure(tmp_path: Path) -> None:
     widths = []
     for words in (["짧다"], ["a", *[" word"] * 30]):
         shares = [1 / len(words)] * len(words)
-        ShadedDocument([words], [shares], [1.0], "so").figure(tmp_path / "d.png", width=7)
+        draw_document(ShadedDocument([words], [shares], [1.0], "so"), tmp_path / "d.png", width=7)
         widths.append(imread(tmp_path / "d.png").shape[1] / 160)
     assert widths[0] < 2
     assert 6.5 < widths[1] < 7.5
@@ -22,7 +23,7 @@ def test_words_of_a_sentence_from_right_to_left_begin_at_the_right(tmp_path: Pat
     """The first word has all the weight: it is the darkest, at the side where one begins."""
     side = []
     for words in (["one", " two", " three"], ["אחת", " שתיים", " שלוש"]):
-        ShadedDocument([words], [[1.0, 0.0, 0.0]], [1.0]).figure(tmp_path / "d.png")
+        draw_document(ShadedDocument([words], [[1.0, 0.0, 0.0]], [1.0]), tmp_path / "d.png")
         pixels = imread(tmp_path / "d.png")[:, :, :3]
         blue = (pixels[..., 2] - pixels[..., 0] > 0.3).any(0).nonzero()[0]
         side.append(blue.mean() / pixels.shape[1])

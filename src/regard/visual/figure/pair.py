@@ -11,14 +11,14 @@ from regard.visual.figure.fonts import choose_fonts
 from regard.visual.figure.heatmap import draw_map
 
 if TYPE_CHECKING:
-    from regard.visual.pair import SeenPair
+    from regard.visual.pair import AttendedPair
 
 PAINT = {"red": "#c44234", "blue": "#2f6fbe", "green": "#3c9a5f", "yellow": "#e3b22b"}
 GLIMPSES = ("#2f6fbe", "#e08a3c", "#3c9a5f", "#8a5fb0")
 LINE, SIDE = 0.26, 3.4  # inches of a token, and of a side
 
 
-def draw_pair(pair: "SeenPair", path: str | Path) -> Path:
+def draw_pair(pair: "AttendedPair", path: str | Path) -> Path:
     """Draw the weights of both sides and the affinity between them.
 
     Args:
@@ -75,7 +75,7 @@ def _bars(axes: Axes, labels: list[str], weights: list[list[float]], title: str)
     axes.set_title(f"{title}: weight of each token", fontsize=10)
 
 
-def _scene(axes: Axes, pair: "SeenPair", weights: list[float], glimpse: int | None) -> None:
+def _scene(axes: Axes, pair: "AttendedPair", weights: list[float], glimpse: int | None) -> None:
     """The picture, each cell as dark as its weight in this glimpse, or in the only one."""
     assert pair.columns is not None
     for place, (name, weight) in enumerate(zip(pair.right, weights, strict=True)):

@@ -1,4 +1,4 @@
-"""The pairs of a task, split by split: from files, generated, or a known dataset."""
+"""Parallel data, split by split: from files, from a known dataset, or generated."""
 
 import zlib
 from collections.abc import Sequence
@@ -12,44 +12,56 @@ from pydantic import Field, field_validator, model_validator
 from regard.core.names import did_you_mean
 from regard.data import DATASETS, GENERATED, generate, read_aligned, read_dataset, read_pairs
 from regard.data.pairs import Pairs
+from regard.tasks.settings import Count
 from regard.training.settings import Settings
 
 HELD_OUT = 20  # one in so many sources is for validation, and one for test
 MOST_HELD_OUT = 2000
 
 
-Count = Annotated[int, Field(ge=1)]
 Files = Annotated[str | list[str], Field(description="a file of pairs, or two aligned files")]
 
 
 class Data(Settings):
-    """The table `[data]` of a task with pairs."""
+    """The table `[data]` of the task translate."""
 
-    name: str | None = Field(None, description="a generated or downloaded dataset; or else")
+    name: str | None = Field(None, description="a dataset; or else train")
     train: Files | None = None
     valid: Files | None = Field(
-        None, description="if neither it nor test is given, both are held out"
+        None, description="if neither valid nor test is given, both are held out of train"
     )
     test: Files | None = None
     format: Literal["tsv", "jsonl", "dict", "txt", "npz"] | None = Field(
-        None, description="by default, by the ending of the name; txt is fixed width"
+        None, description="by default, by the suffix of the file; txt is fixed width"
     )
     source: int | str | None = Field(None, description="column (from 0) or key of the source")
     target: int | str | None = Field(None, description="column or key of the target")
-    bad: Literal["refuse", "skip"] = Field("refuse", description="what lines without a pair meet")
-    folder: str | None = Field(None, description="with the dataset; by default REGARD_DATA")
+    bad: Literal["refuse", "skip"] = Field(
+        "refuse", description="how lines without a pair are handled"
+    )
+    folder: str | None = Field(None, description="folder of the dataset; by default REGARD_DATA")
     count: Count = Field(20_000, description="pairs to generate for training")
-    valid_count: Count | None = Field(None, description="pairs for validation; all, or 1000 made")
-    test_count: Count | None = Field(None, description="pairs for test; all, or 1000 made")
+    valid_count: Count | None = Field(
+        None, description="pairs for validation; by default all, or 1000 generated"
+    )
+    test_count: Count | None = Field(
+        None, description="pairs for test; by default all, or 1000 generated"
+    )
     source_tokenizer: str | None = Field(None, description="characters, words, bpe or phonemes")
-    target_tokenizer: str | None = Field(None, description="the same; None for the data's own")
+    target_tokenizer: str | None = Field(None, description="the same; by default the dataset's own")
     joint: bool = Field(False, description="one tokenizer for both sides")
-    vocabulary: Count | None = Field(None, description="the most tokens of a tokenizer")
-    min_count: Count = Field(1, description="tokens that are rarer are unknown")
-    tokens: Count | None = Field(None, description="in a batch, padding of both sides included")
-    sentences: Count | None = Field(None, description="or how many pairs are in a batch")
-    longest: Count | None = Field(None, description="tokens of a side; longer pairs are left out")
-    store: str | None = Field(None, description="a folder to map from, if memory is too small")
+    vocabulary: Count | None = Field(None, description="largest size of a tokenizer")
+    min_count: Count = Field(1, description="rarer tokens are unknown")
+    tokens: Count | None = Field(
+        None, description="tokens of a batch, padding of both sides included"
+    )
+    sentences: Count | None = Field(None, description="or pairs of a batch")
+    longest: Count | None = Field(
+        None, description="tokens of a side; longer pairs are not trained on"
+    )
+    store: str | None = Field(
+        None, description="a folder for memory-mapped copies, if memory is too small"
+    )
     metric: Literal["exact", "bleu", "accuracy", "loss"] | None = Field(
         None, description="chooses the best model; by default bleu for words, else exact"
     )
@@ -59,7 +71,7 @@ class Data(Settings):
     def _known(cls, name: str | None) -> str | None:
         known = [*GENERATED, *DATASETS]
         if name is not None and name not in known:
-            raise ValueError(f"is unknown data{did_you_mean(name, known)}")
+            raise ValueError(f"is not a known dataset{did_you_mean(name, known)}")
         return name
 
     @model_validator(mode="after")
@@ -72,11 +84,11 @@ class Data(Settings):
 
 
 class Splits:
-    """The splits of a task's data, read when they are asked for.
+    """The splits of parallel data, each read on demand.
 
     Args:
         data: where they are
-        seed: of what is generated; files are read as they are
+        seed: of generated data; files are read as they are
     """
 
     def __init__(self, data: Data, seed: int) -> None:
@@ -84,7 +96,7 @@ class Splits:
         self.seed = seed
 
     def read(self, split: str) -> Pairs:
-        """The pairs of "train", "valid" or "test"."""
+        """Return the pairs of "train", "valid" or "test"."""
         data = self.data
         count = {"train": None, "valid": data.valid_count, "test": data.test_count}[split]
         if data.name in GENERATED:
@@ -95,7 +107,7 @@ class Splits:
         if data.valid is None and data.test is None:
             return held_out(self._whole, split)[:count]
         given = {"train": data.train, "valid": data.valid, "test": data.test}
-        if given[split] is None:  # of valid and test, one stands in for the other
+        if given[split] is None:  # one file serves as both valid and test
             split = "valid" if split == "test" else "test"
         return _read(data, split, given[split])[:count]
 
@@ -105,7 +117,7 @@ class Splits:
 
 
 def _read(data: Data, split: str, files: str | list[str] | None) -> Pairs:
-    """The pairs of one file, or of two aligned ones."""
+    """Return the pairs of one file, or of two aligned ones."""
     assert files is not None
     options: dict[str, Any] = {"bad": data.bad}
     if data.store is not None:
@@ -124,10 +136,10 @@ def _read(data: Data, split: str, files: str | list[str] | None) -> Pairs:
 
 
 def held_out(pairs: Pairs, split: str) -> Pairs:
-    """The part of a corpus that belongs to a split, by the checksums of its sources.
+    """Return the part of a corpus that belongs to a split, by the checksums of its sources.
 
-    Pairs with the same source are in the same split, whatever the order of the lines. (Of frames
-    it is the targets that count.)
+    Pairs with the same source are in the same split, in whatever order the lines are. Frames are
+    split by their targets.
     """
     texts = pairs.sources if isinstance(pairs.sources[0], str) else pairs.targets
     sums = np.fromiter((zlib.crc32(text.encode()) for text in texts), np.uint32, len(pairs))
@@ -145,7 +157,7 @@ def held_out(pairs: Pairs, split: str) -> Pairs:
 
 
 class Picked(Sequence[Any]):
-    """Some entries of a sequence, by their positions; nothing is copied."""
+    """A view of some entries of a sequence, by their positions."""
 
     def __init__(self, entries: Sequence[Any], positions: np.ndarray) -> None:
         self.entries = entries

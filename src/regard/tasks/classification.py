@@ -1,0 +1,75 @@
+"""What tasks with classes share: the prediction, the loss, the metrics, an order of examples."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.training import Loss
+
+
+class Classification(NamedTuple):
+    """The most likely class, and the probability of each class."""
+
+    label: str
+    probabilities: dict[str, float]
+
+    @classmethod
+    def of(cls, logits: Tensor, classes: Sequence[str]) -> "Classification":
+        """The prediction of logits (classes,).
+
+        >>> import torch
+        >>> Classification.of(torch.tensor([0.0, 0.0, 9.0]), ["a", "b", "c"]).label
+        'c'
+        """
+        shares = logits.softmax(-1)
+        named = dict(zip(classes, shares.tolist(), strict=True))
+        return cls(classes[int(shares.argmax())], named)
+
+    @property
+    def probability(self) -> float:
+        """The probability of the label."""
+        return self.probabilities[self.label]
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.probability:.0%})"
+
+
+def classification_loss(logits: Tensor, labels: Tensor) -> Loss:
+    """Return the cross entropy of logits (B, classes), summed over examples."""
+    return Loss(F.cross_entropy(logits, labels, reduction="sum"), len(labels))
+
+
+def classification_metrics(batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Return accuracy and loss of batches of logits (B, classes) and labels (B,).
+
+    >>> import torch
+    >>> classification_metrics([(torch.zeros(2, 3), torch.tensor([0, 1]))])["accuracy"]
+    0.5
+    """
+    loss, correct, count = 0.0, 0, 0
+    for logits, labels in batches:
+        loss += float(F.cross_entropy(logits, labels, reduction="sum"))
+        correct += int((logits.argmax(-1) == labels).sum())
+        count += len(labels)
+    return {"accuracy": correct / count, "loss": loss / count}
+
+
+def shuffled_epochs(count: int, seed: int) -> Callable[[int], np.ndarray]:
+    """Return a function from an epoch to its order of examples; the latest order is kept."""
+
+    @lru_cache(maxsize=1)
+    def order(epoch: int) -> np.ndarray:
+        return np.random.default_rng((seed, epoch)).permutation(count)
+
+    return order
+
+
+def table(rows: Iterable[tuple[str, str]]) -> str:
+    """Return named rows as aligned text: what `Task.describe` shows of the data."""
+    rows = list(rows)
+    width = max(12, *(len(name) + 2 for name, _ in rows))
+    return "\n".join(f"{name:<{width}}{value}" for name, value in rows)

@@ -1,0 +1,275 @@
+"""How the trace of each task is shown: in the terminal, as a figure, as a page.
+
+`Predictor.trace` names its task in `about["task"]`; a trace without a task, or of a task that is
+not listed in `VIEWS`, is shown as its attention maps.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.trace import Trace
+from regard.visual.color import Palette
+from regard.visual.display_width import printable
+from regard.visual.document import ShadedDocument
+from regard.visual.pair import AttendedPair
+from regard.visual.terminal import heatmap
+from regard.visual.terminal import show as show_maps
+
+LEAST = 0.1  # memory slots whose weight never exceeds this are left out of a figure
+REASONS = 6  # past items in the figure of a recommendation
+
+
+class View(NamedTuple):
+    """How the traces of a task are shown; both are given traces of one example."""
+
+    show: Callable[..., str]  # (trace, width=, color=) -> text
+    figure: Callable[[Sequence[Trace], Path], Path] | None = None  # None: a grid of its maps
+
+
+def show(trace: Trace, *, width: int | None = None, color: Palette | None = None) -> str:
+    """Return a trace as text for a terminal.
+
+    Args:
+        trace: of one example
+        width: columns to stay within; those of the terminal by default
+        color: "true", "256" or "plain"; what standard output can show by default
+
+    Raises:
+        ValueError: a trace of a batch, without calls, or without what its task needs
+    """
+    view = VIEWS.get(_task(trace))
+    if view is None:
+        return show_maps(trace, width=width, color=color)
+    return _checked(trace, lambda: view.show(trace, width=width, color=color))
+
+
+def figure(traces: Trace | Sequence[Trace], path: str | Path) -> Path:
+    """Draw a trace, or several traces of the task image or hard, as PNG or SVG.
+
+    Raises:
+        ValueError: another suffix, several traces that cannot be drawn together, or a trace
+            without what its task needs
+    """
+    from regard.visual.figure import draw
+
+    some = [traces] if isinstance(traces, Trace) else list(traces)
+    if not some:
+        raise ValueError("a figure needs a trace, got none")
+    view = VIEWS.get(_task(some[0]))
+    if len(some) > 1 and (_task(some[0]) not in TOGETHER or len({*map(_task, some)}) > 1):
+        raise ValueError(
+            f"a figure of several traces is for one of the tasks {' or '.join(TOGETHER)}"
+        )
+    if view is None or view.figure is None:
+        return draw(some[0], path)
+    drawn = view.figure
+    return _checked(some[0], lambda: drawn(some, Path(path)))
+
+
+def page(traces: Trace | Mapping[str, Trace], path: str | Path, *, language: str = "en") -> Path:
+    """Write a trace, or several by name, as one HTML file with linked views."""
+    from regard.visual.page import write
+
+    return write(traces, path, language=language)
+
+
+def _task(trace: Trace) -> str:
+    return str(trace.about.get("task", ""))
+
+
+def _checked(trace: Trace, draw: Callable[[], Any]) -> Any:
+    """Draw, and say of a trace from elsewhere that does not fit its task what is wrong with it."""
+    try:
+        return draw()
+    except (AttributeError, LookupError, RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"the trace lacks what a view of the task {_task(trace)!r} needs: {error!r}"
+        ) from error
+
+
+def _with_title(trace: Trace, text: str) -> str:
+    title = printable(str(trace.about.get("title", "")))
+    return f"{title}\n{text}" if title else text
+
+
+# ------------------------------------------------------------------------------ translate
+
+
+def _show_translation(trace: Trace, **options: Any) -> str:
+    maps = show_maps(trace, **options)
+    written = trace.about.get("translation")
+    return maps if written is None else f"{printable(str(written))}\n\n{maps}"
+
+
+def _draw_translation(traces: Sequence[Trace], path: Path) -> Path:
+    """The mean of all maps between the two texts."""
+    from regard.visual.figure import draw, heatmap
+
+    (trace,) = traces
+    crossing = [c for c in trace.calls if {c.queries, c.keys} == {"source", "target"}]
+    if not crossing:
+        return draw(trace, path)
+    mean = torch.stack([call.map.dense().mean(0) for call in crossing]).mean(0)  # (M, N)
+    return heatmap(mean, *trace.labels(crossing[0]), path, title=trace.about.get("text"))
+
+
+# ------------------------------------------------------------------------------ classify, pair
+
+
+def _show_document(trace: Trace, **options: Any) -> str:
+    return ShadedDocument.from_trace(trace).show(**options)
+
+
+def _draw_document(traces: Sequence[Trace], path: Path) -> Path:
+    from regard.visual.figure.document import draw_document
+
+    return draw_document(ShadedDocument.from_trace(traces[0]), path)
+
+
+def _show_pair(trace: Trace, **options: Any) -> str:
+    return AttendedPair.from_trace(trace).show(**options)
+
+
+def _draw_pair(traces: Sequence[Trace], path: Path) -> Path:
+    from regard.visual.figure.pair import draw_pair
+
+    return draw_pair(AttendedPair.from_trace(traces[0]), path)
+
+
+# ------------------------------------------------------------------------------ recommend
+
+
+def _show_recommendations(trace: Trace, **options: Any) -> str:
+    return "\n".join(map(printable, str(trace.about["prediction"]).split("\n")))
+
+
+def _draw_reasons(traces: Sequence[Trace], path: Path) -> Path:
+    """A row for each reason, a column for each item, and what the reason adds to its score."""
+    from regard.visual.figure.reasons import draw_reasons
+
+    found = traces[0].about["recommendations"]
+    past = {reason["what"]: reason["weight"] for one in found for reason in one["past"]}
+    heaviest = sorted(past, key=lambda what: -past[what])[:REASONS]
+    columns = list(dict.fromkeys(reason["what"] for one in found for reason in one["profile"]))
+    rows = [f"{past[what]:.2f} {what}" for what in heaviest]
+    rows += [*columns, "own taste", "popularity"]
+    gives = [{r["what"]: r["gives"] for r in (*one["past"], *one["profile"])} for one in found]
+    matrix = [[each.get(what, 0.0) for each in gives] for what in (*heaviest, *columns)]
+    matrix += [[one[name] for one in found] for name in ("own", "popularity")]
+    return draw_reasons(rows, [one["title"] for one in found], matrix, path)
+
+
+# ------------------------------------------------------------------------------ graph
+
+
+def _neighbours(trace: Trace) -> list[tuple[str, float]]:
+    """Neighbours with their weights in the last layer, the mean over heads, heaviest first."""
+    call = trace.calls[-1]
+    weights = call.map.dense().mean((0, 1)).tolist()
+    return sorted(zip(trace.labels(call)[1], weights, strict=True), key=lambda pair: -pair[1])
+
+
+def _show_node(trace: Trace, **options: Any) -> str:
+    node = trace.about["node"]
+    rows = [
+        f"{weight:8.2f}  {'itself' if name == node else printable(name)}"
+        for name, weight in _neighbours(trace)
+    ]
+    return _with_title(trace, "\n".join(rows))
+
+
+def _draw_node(traces: Sequence[Trace], path: Path) -> Path:
+    from regard.visual.figure.neighbourhood import Neighbour, neighbourhood
+
+    (trace,) = traces
+    about, names = trace.about, trace.tokens["neighbour"]
+    labels = dict(zip(names, about["neighbour_classes"], strict=True))
+    read = [Neighbour(name, labels[name], weight) for name, weight in _neighbours(trace)]
+    return neighbourhood(
+        about["node"],
+        about["node_class"],
+        read,
+        path,
+        classes=about["classes"],
+        title=about.get("title"),
+    )
+
+
+# ------------------------------------------------------------------------------ memory
+
+
+def _show_tape(trace: Trace, **options: Any) -> str:
+    return _with_title(trace, show_maps(trace, **options) if trace.calls else "no memory to see")
+
+
+def _draw_tape(traces: Sequence[Trace], path: Path) -> Path:
+    from regard.visual.figure.tape import Band, tape
+
+    (trace,) = traces
+    bands = [Band(name, torch.tensor(trace.about[name])) for name in ("input", "target", "output")]
+    heads = {call.name: call.map.dense().amax(0) for call in trace.calls}  # (T, slots)
+    if heads:
+        used = torch.stack([*heads.values()]).amax((0, 1)) > LEAST  # (slots,)
+        bands += [Band(name, weights[:, used], "viridis") for name, weights in heads.items()]
+    return tape(bands, path, title=trace.about.get("title"))
+
+
+# ------------------------------------------------------------------------------ image, hard
+
+
+def _patches(trace: Trace) -> Tensor:
+    rows, columns = trace.about["grid"]
+    return trace.calls[0].map.dense().mean((0, 1)).view(rows, columns)
+
+
+def _show_image(trace: Trace, **options: Any) -> str:
+    weights = _patches(trace)
+    labels = [[str(number) for number in range(1, size + 1)] for size in weights.shape]
+    return _with_title(trace, heatmap(weights, *labels, **options))
+
+
+def _draw_images(traces: Sequence[Trace], path: Path) -> Path:
+    from regard.visual.figure.attended_image import attended_images
+
+    images = torch.stack([torch.tensor(trace.about["pixels"]) / 255 for trace in traces])
+    weights = torch.stack([_patches(trace) for trace in traces])
+    return attended_images(images, weights, [trace.about["title"] for trace in traces], path)
+
+
+def _show_choice(trace: Trace, **options: Any) -> str:
+    symbols, chosen = [*map(printable, trace.tokens["symbol"])], trace.about["chosen"]
+    symbols[chosen] = f"[{symbols[chosen]}]"
+    share = float(trace.calls[0].map[0, 0, chosen])
+    return f"{' '.join(symbols)}  ({share:.0%})"
+
+
+def _draw_choices(traces: Sequence[Trace], path: Path) -> Path:
+    from regard.visual.figure.choices import choices
+
+    return choices(
+        [trace.tokens["symbol"] for trace in traces],
+        [trace.calls[0].map[0, 0].tolist() for trace in traces],
+        [trace.about["chosen"] for trace in traces],
+        [trace.about["marked"] for trace in traces],
+        path,
+        title="the digit with the star, and what hard attention chose",
+    )
+
+
+VIEWS = {
+    "translate": View(_show_translation, _draw_translation),
+    "classify": View(_show_document, _draw_document),
+    "pair": View(_show_pair, _draw_pair),
+    "recommend": View(_show_recommendations, _draw_reasons),
+    "graph": View(_show_node, _draw_node),
+    "memory": View(_show_tape, _draw_tape),
+    "image": View(_show_image, _draw_images),
+    "language": View(show_maps),
+    "hard": View(_show_choice, _draw_choices),
+}
+"""By `about["task"]`; a task of your own may add itself."""
+TOGETHER = ("image", "hard")  # tasks of which several traces make one figure
