@@ -133,6 +133,9 @@ def test_damaged_tables_of_a_run_are_one_sentence(run, tmp_path, content):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     (copy / "ratings.npz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"ratings\.npz is damaged or was edited: its checksum"):
+        load(copy)
+    (copy / "manifest.json").unlink()
     with pytest.raises(ValueError, match=r"ratings\.npz is damaged: it is not an npz file"):
         load(copy)
 

@@ -104,7 +104,7 @@ def test_wrong_calls_are_one_sentence(run):
 
 
 def test_what_is_no_run_is_one_sentence(run, tmp_path):
-    with pytest.raises(FileNotFoundError, match="it is not there"):
+    with pytest.raises(FileNotFoundError, match="it does not exist"):
         regard.load(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"no config\.toml"):
         regard.load(tmp_path)
