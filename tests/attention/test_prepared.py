@@ -6,18 +6,18 @@ from torch import Tensor
 
 import regard
 from regard.attention import prepare
-from regard.paths.kernels import compile as compiling
+from regard.core import process
 from regard.paths.kernels import prepared as kernel
 
 B, M, N, Q, K, H, E = 3, 2, 11, 5, 7, 13, 19
 COUNT = torch.tensor([N, 4, 1])
 
 
-@pytest.fixture(params=["compiled", "twin"])
+@pytest.fixture(params=["compiled", "torch"])
 def way(request, monkeypatch):
-    """The twin runs where the loops may not, as in a forked child."""
-    if request.param == "twin":
-        monkeypatch.setitem(compiling._state, "forked", True)
+    """The torch version runs where the loops may not, as in a forked child."""
+    if request.param == "torch":
+        monkeypatch.setattr(process, "_forked", True)
     else:
         pytest.importorskip("numba")
     return request.param

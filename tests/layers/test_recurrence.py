@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import regard
+from regard.core import process
 from regard.layers.recurrence import can_unroll, recur, recur_asking
-from regard.paths.kernels import compile as compiling
 
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 B, T, D, H, N, E, A = 5, 7, 3, 11, 13, 2, 17
@@ -22,16 +22,16 @@ def _numba():
 @pytest.fixture
 def forked(monkeypatch):
     """Where the loops may not run, as in a forked child."""
-    monkeypatch.setitem(compiling._state, "forked", True)
+    monkeypatch.setattr(process, "_forked", True)
 
 
 def by_torch(layer, x: Tensor, first, counts: Tensor | None):
     """The same where the loops may not run."""
-    compiling._state["forked"] = True
+    process._forked = True
     try:
         return recur(layer, x, first, counts)
     finally:
-        compiling._state["forked"] = False
+        process._forked = False
 
 
 def real(states: Tensor, counts: Tensor | None) -> Tensor:

@@ -98,7 +98,7 @@ class Prepared:
             or observer.any_edits(told)
         ):
             return self._attend(query, return_map=return_map)
-        output = self._compiled.ask(self.score.project_query(query))
+        output = self._compiled.attend(self.score.project_query(query))
         if not told and not return_map:
             return output
         if told:

@@ -1,10 +1,10 @@
 """Efficient attention: O(n) time and memory. Shen et al. 2018, arXiv 1812.01243.
 
-Queries are normalised over their features, keys over their positions:
+Queries are normalized over their features, keys over their positions:
 
     output = ρq(Q) · (ρk(K)ᵀ V)        ρq = softmax over features, ρk = softmax over positions
 
-so that the M×N map is never made: the context ρk(K)ᵀ V is F×Dv. The causal form normalises the
+so the M×N map is never computed: the context ρk(K)ᵀ V is F×Dv. The causal form normalizes the
 keys anew at every position,
 
     output_i = Σ_f ρq(q_i)_f · (Σ_{j≤i} e^{k_jf} v_j) / (Σ_{j≤i} e^{k_jf}).
@@ -18,19 +18,18 @@ import torch
 from torch import Tensor
 
 from regard.core.shapes import broadcast
-from regard.paths.linear_op import sweep
-from regard.paths.linear_state import (
+from regard.paths.linear_op import linear_start, sweep
+from regard.paths.linear_sweep import (
     LinearState,
-    accumulating,
     context,
-    exactly,
-    linear_start,
-    linear_step,
-    peak,
-    positive,
-    power,
+    exp,
+    full_precision,
+    largest,
+    nonzero,
+    rescale,
+    spans,
+    sum_dtype,
 )
-from regard.paths.linear_sweep import stretches
 
 __all__ = [
     "LinearState",
@@ -41,7 +40,7 @@ __all__ = [
     "linear_step",
 ]
 
-MAP_ROOM = 1 << 22  # numbers that some rows of the causal map may take while they are made
+MAP_NUMBERS = 1 << 22  # held at once while rows of the causal map are computed
 
 
 def linear(
@@ -69,7 +68,7 @@ def linear(
 
     Returns: (..., M, Dv); zeros for a query that sees no key
 
-    Raises: ValueError or TypeError where shapes or dtypes do not go together
+    Raises: ValueError or TypeError if shapes or dtypes do not match
     """
     leading = _check(query, key, value, seen)
     offset = _offset(query, key, causal, offset)
@@ -77,13 +76,13 @@ def linear(
     query, key, value = (x.expand(*heads, *x.shape[-2:]) for x in (query, key, value))
     if seen is not None:
         seen = seen.expand(*heads, key.shape[-2])
-    with exactly(query):
+    with full_precision(query):
         output = sweep(query, key, value, seen, offset)
     return output.view(*leading, *output.shape[-2:])
 
 
 def linear_context(key: Tensor, value: Tensor, *, seen: Tensor | None = None) -> Tensor:
-    """The context ρk(K)ᵀ V that every query of bidirectional efficient attention looks at.
+    """The context ρk(K)ᵀ V that every query of bidirectional efficient attention reads.
 
     >>> linear_context(torch.zeros(4, 3), torch.ones(4, 2))
     tensor([[1., 1.],
@@ -95,13 +94,13 @@ def linear_context(key: Tensor, value: Tensor, *, seen: Tensor | None = None) ->
         value: (..., N, Dv)
         seen: bool, broadcastable to (..., N)
 
-    Returns: (..., F, Dv); row f is what feature f of a query fetches. Zeros where no key is seen.
+    Returns: (..., F, Dv); row f belongs to feature f of the queries. Zeros where no key is seen.
     """
     _check(key, key, value, seen)
-    with exactly(key):
+    with full_precision(key):
         k, v = _hide(key, seen, -math.inf), _hide(value, seen, 0)
-        maximum = peak(k)
-        powers = power(k - maximum)
+        maximum = largest(k)
+        powers = exp(k - maximum)
         state = LinearState(powers.mT @ v, powers.sum(-2, keepdim=True), maximum)
         return context(state).to(value.dtype)
 
@@ -115,7 +114,7 @@ def linear_rows(
     causal: bool = False,
     offset: int | None = None,
 ) -> Tensor:
-    """The attention map that efficient attention implies, for chosen rows: ρq(Q) ρk(K)ᵀ.
+    """Rows of the attention map that efficient attention implies: ρq(Q) ρk(K)ᵀ.
 
     >>> weights = linear_rows(torch.randn(7, 3), torch.randn(11, 3), slice(2, 5))
     >>> weights.shape, bool(weights.sum(-1).allclose(torch.ones(3)))
@@ -138,14 +137,49 @@ def linear_rows(
     weight = query[..., rows, :].to(k.dtype).softmax(-1)
     together = max(len(chosen), 1)
     if causal:
-        room = MAP_ROOM // max(math.prod(leading) * key.shape[-1] * chosen.step, 1)
-        together = max(math.isqrt(room), 1)
+        budget = MAP_NUMBERS // max(math.prod(leading) * key.shape[-1] * chosen.step, 1)
+        together = max(math.isqrt(budget), 1)
     parts = [weight.new_zeros(*leading, 0, key.shape[-2])]
-    for at, size in stretches(0, len(chosen), together):
-        with exactly(query):
+    for at, size in spans(0, len(chosen), together):
+        with full_precision(query):
             part = _rows(weight.narrow(-2, at, size), k, chosen[at : at + size], offset)
         parts.append(part.expand(*leading, *part.shape[-2:]))
     return torch.cat(parts, -2).to(query.dtype)
+
+
+def linear_step(
+    query: Tensor, key: Tensor, value: Tensor, state: LinearState
+) -> tuple[Tensor, LinearState]:
+    """One position of causal efficient attention: its output, and the state that includes it.
+
+    >>> state = linear_start((2,), 3, 5)
+    >>> query, key, value = torch.ones(2, 1, 3), torch.ones(2, 1, 3), torch.ones(2, 1, 5)
+    >>> output, state = linear_step(query, key, value, state)
+    >>> output[0, 0]
+    tensor([1., 1., 1., 1., 1.])
+
+    Args:
+        query: (..., 1, F)
+        key: (..., 1, F)
+        value: (..., 1, Dv)
+        state: of all previous positions
+
+    Returns: output (..., 1, Dv) and the state after this position. Over a whole sequence the
+        outputs are those of ``linear(..., causal=True)``.
+    """
+    if not query.shape[-2] == key.shape[-2] == value.shape[-2] == 1:
+        raise ValueError(
+            "linear_step takes one position at a time, query and key (..., 1, F) and value "
+            f"(..., 1, Dv); got {tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}; "
+            "for a whole sequence call linear(..., causal=True)"
+        )
+    kept = state.sums.dtype
+    with full_precision(query):
+        powers, _, base = rescale(state, key.to(kept))
+        sums = base.sums + powers.mT * value.to(kept)
+        after = LinearState(sums, base.normalizer + powers, base.maximum)
+        output = query.to(kept).softmax(-1) @ context(after)  # (..., 1, Dv)
+    return output.to(value.dtype), after
 
 
 def _rows(weight: Tensor, key: Tensor, chosen: range, offset: int) -> Tensor:
@@ -157,12 +191,12 @@ def _rows(weight: Tensor, key: Tensor, chosen: range, offset: int) -> Tensor:
     later = torch.arange(first, last, device=key.device) > row[:, None] + offset
     near = near.masked_fill(later[..., None], -math.inf)  # (..., rows, near, F)
 
-    summit = peak(far)  # (..., 1, F)
-    maximum = torch.maximum(summit, peak(near).squeeze(-2))  # (..., rows, F)
-    far, near = power(far - summit), power(near - maximum.unsqueeze(-2))
-    shrink = power(summit - maximum)
+    summit = largest(far)  # (..., 1, F)
+    maximum = torch.maximum(summit, largest(near).squeeze(-2))  # (..., rows, F)
+    far, near = exp(far - summit), exp(near - maximum.unsqueeze(-2))
+    shrink = exp(summit - maximum)
     total = shrink * far.sum(-2, keepdim=True) + near.sum(-2)
-    share = weight / positive(total)  # (..., rows, F)
+    share = weight / nonzero(total)  # (..., rows, F)
     seen_by_all = (share * shrink) @ far.mT
     seen_by_some = (near @ share.unsqueeze(-1)).squeeze(-1)
     seen_by_none = seen_by_all.new_zeros(*seen_by_all.shape[:-1], length - last)
@@ -171,7 +205,7 @@ def _rows(weight: Tensor, key: Tensor, chosen: range, offset: int) -> Tensor:
 
 def _hide(tensor: Tensor, seen: Tensor | None, instead: float) -> Tensor:
     """Keys or values in the summing precision, with the hidden ones replaced."""
-    tensor = tensor.to(accumulating(tensor.dtype))
+    tensor = tensor.to(sum_dtype(tensor.dtype))
     return tensor if seen is None else torch.where(seen.unsqueeze(-1), tensor, instead)
 
 
@@ -179,13 +213,13 @@ def _offset(query: Tensor, key: Tensor, causal: bool, offset: int | None) -> int
     """The offset in "query i sees keys up to i + offset", for causal and bidirectional alike."""
     if not causal:
         if offset is not None:
-            raise ValueError(f"offset={offset} shifts causal attention: pass causal=True with it")
+            raise ValueError(f"offset={offset} needs causal=True")
         return key.shape[-2]
     return key.shape[-2] - query.shape[-2] if offset is None else offset
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> tuple[int, ...]:
-    """The common leading sizes of tensors that go together."""
+    """Raise unless shapes and dtypes match; the common leading sizes."""
     came = (
         f"got query {tuple(query.shape)} {query.dtype}, key {tuple(key.shape)} {key.dtype}, "
         f"value {tuple(value.shape)} {value.dtype}"
@@ -208,8 +242,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> tu
             )
         if seen.dim() < 1 or seen.shape[-1] not in (1, key.shape[-2]):
             raise ValueError(
-                f"seen says for each key whether it may be attended, (..., {key.shape[-2]}); got "
-                f"{tuple(seen.shape)}"
+                f"seen must have one entry per key, (..., {key.shape[-2]}), got {tuple(seen.shape)}"
             )
         shapes.append(seen.shape[:-1])
     try:

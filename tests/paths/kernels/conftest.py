@@ -1,15 +1,15 @@
-"""Both ways to run a kernel: the compiled loops, and their twin in torch."""
+"""Both ways to run a kernel: the compiled loops, and their torch version."""
 
 import pytest
 
-from regard.paths.kernels import compile as compiling
+from regard.core import process
 
 
-@pytest.fixture(params=["compiled", "twin"])
+@pytest.fixture(params=["compiled", "torch"])
 def way(request, monkeypatch):
-    """The twin runs where the loops may not, as in a forked child."""
-    if request.param == "twin":
-        monkeypatch.setitem(compiling._state, "forked", True)
+    """The torch version runs where the loops may not, as in a forked child."""
+    if request.param == "torch":
+        monkeypatch.setattr(process, "_forked", True)
     else:
         pytest.importorskip("numba")
     return request.param

@@ -122,9 +122,10 @@ def test_backward_in_blocks_of_rows_is_backward_at_once(monkeypatch):
     low, high = intervals(23, 41, batch=2)
     grad = torch.randn(2, 23, 16, dtype=torch.float64)
     _, weights = additive_compiled.attention(*tensors, low, high, True)
-    at_once = additive_compiled.attention_backward(grad, *tensors, weights, low, high)
-    monkeypatch.setattr(additive_compiled, "KEPT", 2 * 41 * 8)
-    in_blocks = additive_compiled.attention_backward(grad, *tensors, weights[..., :0], low, high)
+    at_once = additive_compiled.attention_backward(grad, *tensors, low, high, True, weights)
+    monkeypatch.setattr(additive_compiled, "BLOCK_CELLS", 2 * 41 * 8)
+    nothing = weights[..., :0]
+    in_blocks = additive_compiled.attention_backward(grad, *tensors, low, high, False, nothing)
     for one, other in zip(at_once, in_blocks, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
@@ -234,7 +235,7 @@ def test_errors_name_the_shapes():
         additive_attention(query, key, weight, value[:, :3])
     with pytest.raises(ValueError, match=r"low must have shape \(3, 7\), but has \(2, 7\)"):
         additive_scores(query, key, weight, torch.zeros(2, M, dtype=torch.int64))
-    with pytest.raises(TypeError, match="high must hold integers"):
+    with pytest.raises(TypeError, match="high must be an integer tensor"):
         additive_scores(query, key, weight, None, torch.ones(1, M))
     with pytest.raises(TypeError, match="floating-point"):
         additive_scores(query.long(), key, weight)

@@ -114,7 +114,7 @@ torch.testing.assert_close(scores, torch.tanh(query[:, :1, None] + key[:, None])
     )
 
 
-def test_without_numba_the_twin_runs():
+def test_without_numba_the_torch_version_runs():
     run("""
 sys.modules["numba"] = None
 assert not available(query)
@@ -128,11 +128,11 @@ def test_importing_the_kernels_imports_neither_numba_nor_dynamo():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("way", "length", "kilobytes"), [("compiled", 2048, 2e5), ("twin", 1531, 3e5)]
+    ("way", "length", "kilobytes"), [("compiled", 2048, 2e5), ("torch", 1531, 3e5)]
 )
 def test_no_kernel_holds_a_cell_for_every_pair_and_unit(way, length, kilobytes):
     """M × N × hidden would be a gigabyte in the first case, 600 MB in the second."""
-    prelude = 'sys.modules["numba"] = None' if way == "twin" else ""
+    prelude = 'sys.modules["numba"] = None' if way == "torch" else ""
     used = run(f"""
 {prelude}
 from pathlib import Path

@@ -83,7 +83,7 @@ def test_no_keys_give_zeros(way):
 
 
 def test_a_scale_beyond_the_exponent_of_float32_is_exact_too():
-    """e^100 overflows: the twin takes over."""
+    """e^100 overflows: the torch version takes over."""
     assert_same(inputs(dtype=torch.float32, spread=100.0), 100.0, None, None)
 
 
@@ -158,5 +158,5 @@ def test_errors_say_what_came():
         ValueError, match=r"value must have shape \(2, 11, 3\), but has \(2, 10, 3\)"
     ):
         feature_attention(query, key, value[:, 1:])
-    with pytest.raises(ValueError, match="scale bounds the scores"):
+    with pytest.raises(ValueError, match="scale is the largest score"):
         feature_attention(query, key, value, 0.0)

@@ -23,12 +23,12 @@ def arguments(name):
         "additive_scores_backward": (draw(2, 5, 7), query, key, weight, LOW, HIGH),
         "additive_attention": (query, key, weight, value, LOW, HIGH, True),
         "additive_attention_backward": (
-            context, query, key, weight, value, nothing, LOW, HIGH,
+            context, query, key, weight, value, LOW, HIGH, False, nothing,
         ),
         "feature_attention": (query, key, value, 2.0, LOW, HIGH),
         "feature_attention_backward": (
-            context, query, key, value, torch.zeros(2, 5, 3, dtype=torch.float64),
-            torch.ones(2, 5, 3, dtype=torch.float64), 2.0, LOW, HIGH,
+            context, query, key, value, 2.0, LOW, HIGH,
+            torch.zeros(2, 5, 3, dtype=torch.float64), torch.ones(2, 5, 3, dtype=torch.float64),
         ),
     }[name]  # fmt: skip
 

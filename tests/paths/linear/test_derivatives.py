@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from regard.paths import linear_state
+from regard.paths import linear_sweep
 from regard.paths.linear import linear, linear_rows
 from tests.paths.linear.textbook import assert_close, random, textbook
 
@@ -13,7 +13,7 @@ from tests.paths.linear.textbook import assert_close, random, textbook
 @pytest.mark.parametrize("climb", [300.0, 0.5])
 @pytest.mark.parametrize("causal", [False, True])
 def test_first_and_second_derivatives_are_right(monkeypatch, causal, climb):
-    monkeypatch.setitem(linear_state.CLIMB, torch.float64, climb)
+    monkeypatch.setitem(linear_sweep.MAX_RISE, torch.float64, climb)
     torch.manual_seed(0)
     query, key, value = random(2, 7, 2), random(2, 9, 2), random(2, 9, 2)
     seen = torch.rand(2, 9) < 0.8

@@ -31,9 +31,9 @@ def test_a_spoiled_head_costs_the_others_nothing(monkeypatch):
     expected = textbook(query, key, value, causal=True)
     value[1, 5:] = math.nan
     pieces = []
-    halves = linear_sweep._halves
+    halves = linear_sweep.Piece.halves
     monkeypatch.setattr(
-        linear_sweep, "_halves", lambda piece: pieces.append(piece) or halves(piece)
+        linear_sweep.Piece, "halves", lambda piece: pieces.append(piece) or halves(piece)
     )
     output = linear(query, key, value, causal=True)
     assert output[1, 5:].isnan().all()

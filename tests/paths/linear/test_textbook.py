@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.paths import linear_piece, linear_state
+from regard.paths import linear_sweep
 from regard.paths.linear import linear, linear_context, linear_rows
 from tests.paths.linear.textbook import (
     assert_close,
@@ -24,7 +24,7 @@ def test_equals_the_textbook_in_value_and_gradient(case, climb):
     tensors, options = case
     with pytest.MonkeyPatch.context() as patch:
         if climb is not None:
-            patch.setitem(linear_state.CLIMB, tensors[0].dtype, climb)
+            patch.setitem(linear_sweep.MAX_RISE, tensors[0].dtype, climb)
         assert_same_with_gradients(*tensors, **options)
 
 
@@ -71,7 +71,7 @@ def test_the_context_is_what_the_queries_look_at():
 def test_pieces_of_the_real_size_equal_the_textbook(monkeypatch):
     monkeypatch.undo()
     torch.manual_seed(0)
-    assert linear_piece.BLOCK * 2 < 150
+    assert linear_sweep.BLOCK * 2 < 150
     query, key, value = random(2, 20, 150, 3), random(2, 20, 150, 3), random(2, 20, 150, 2)
     key[:, :, 100:] += 400  # one climb that the piece must be cut for
     for causal in (False, True):

@@ -1,4 +1,4 @@
-"""Attention that torch has no fused operator for: numba loops on the CPU, with twins in torch."""
+"""Attention without a fused torch operator: numba loops for the CPU, each with a torch version."""
 
 from .additive import additive_attention, additive_scores
 from .compile import available

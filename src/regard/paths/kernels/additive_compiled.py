@@ -1,16 +1,15 @@
-"""Additive attention by the compiled loops. Needs numba and the CPU."""
+"""Additive attention by the compiled loops, which need numba and a CPU."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .factors import Factors, cut, factors, whole
-from .loops import additive as scoring
-from .loops import additive_attention as attending
+from .loops import additive as loops
 from .loops import additive_backward as deriving
 from .loops.rows import QUERIES
 
-KEPT = 1 << 22  # weights up to this many cells are kept for backward; also the cells of its blocks
+BLOCK_CELLS = 1 << 22  # cells of the blocks of rows in which backward recomputes weights
 SMALLEST = 16  # keys of a part at least
 TASKS = 8  # parts that the keys are split into when there are fewer sequences than that
 
@@ -19,7 +18,7 @@ def scores(query: Tensor, key: Tensor, weight: Tensor, low: Tensor | None, high:
     f = factors(query, key, low, high)
     fill = torch.empty if low is None and high is None else torch.zeros
     out = fill(*query.shape[:2], key.shape[1], dtype=query.dtype)
-    scoring.score(
+    loops.score(
         f.work, f.e, f.f, whole(weight).numpy(), f.modes, f.low, f.high, out.numpy().reshape(-1)
     )
     return out
@@ -34,7 +33,7 @@ def attention(
     high: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Context, and the weights where they are wanted and few; else an empty tensor."""
+    """Context, and the weights if they are kept, else an empty tensor."""
     batch, queries, _ = query.shape
     keys, size = value.shape[1:]
     f, w, v = factors(query, key, low, high), whole(weight).numpy(), whole(value).numpy()
@@ -43,14 +42,14 @@ def attention(
     weights = fill(batch, queries, keys if keep else 0, dtype=query.dtype)
     inputs = f.e, f.f, w, f.modes, f.low, f.high, v
     rows = batch * queries
-    if not keep and rows < TASKS and keys > attending.SPLIT:
-        splits = -(-keys // attending.SPLIT)
+    if not keep and rows < TASKS and keys > loops.SPLIT:
+        splits = -(-keys // loops.SPLIT)
         sums = np.zeros((rows, splits, v.shape[2]), v.dtype)
         stats = np.empty((rows, splits, 2), v.dtype)
         out = context.numpy().reshape(rows, -1)
-        attending.attend_splits(f.work, *inputs, sums, stats, out)
+        loops.attend_splits(f.work, *inputs, sums, stats, out)
     else:
-        attending.attend(f.work, *inputs, context.numpy(), weights.numpy())
+        loops.attend(f.work, *inputs, context.numpy(), weights.numpy())
     return cut(context, size), weights
 
 
@@ -77,34 +76,34 @@ def attention_backward(
     key: Tensor,
     weight: Tensor,
     value: Tensor,
-    weights: Tensor,
     low: Tensor | None,
     high: Tensor | None,
+    keep: bool,
+    weights: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of query, key, weight and value; weights as `attention` kept them, or empty."""
+    """Gradients of query, key, weight and value, from the weights that `attention` returned."""
     f, w = factors(query, key, low, high), whole(weight).numpy()
     v, g = whole(value).numpy(), whole(grad).numpy()
     batch, queries, _ = f.e.shape
     keys = f.f.shape[1]
-    given = weights.shape[2] == keys
     sums = Sums(f, v.shape[2])
-    rows = KEPT // max(1, batch * keys) // QUERIES * QUERIES
-    rows = queries if given else max(QUERIES, rows)
+    rows = BLOCK_CELLS // max(1, batch * keys) // QUERIES * QUERIES
+    rows = queries if keep else max(QUERIES, rows)
     for origin in range(0, queries, max(1, rows)):
         slopes = torch.empty(batch, min(rows, queries - origin), keys, dtype=grad.dtype).numpy()
         p = (
             weights.detach().numpy()
-            if given
+            if keep
             else torch.empty(slopes.shape, dtype=grad.dtype).numpy()
         )
-        deriving.slope(f.work, f.e, f.f, w, f.modes, f.low, f.high, v, g, p, slopes, origin, given)
+        deriving.slope(f.work, f.e, f.f, w, f.modes, f.low, f.high, v, g, p, slopes, origin, keep)
         sums.add(f, p, slopes, g, origin)
     dq, dk, dw, dv = sums.gradients(weight)
     return dq, dk, dw, cut(dv, value.shape[2])
 
 
 class Sums:
-    """Gradients under way: dq and dk without their factor 4w, dw still by sequence and part."""
+    """Gradients being summed: dq and dk without their factor 4w, dw by sequence and part."""
 
     def __init__(self, f: Factors, value_size: int) -> None:
         batch, _, hidden = f.e.shape
@@ -119,7 +118,7 @@ class Sums:
     def add(
         self, f: Factors, weights: np.ndarray, slopes: np.ndarray, grad: np.ndarray, origin: int
     ) -> None:
-        """Add what the rows of weights and slopes (B, R, N), query `origin` and on, give."""
+        """Add the terms of rows of weights and slopes (B, R, N), from query `origin` on."""
         batch, queries, hidden = f.e.shape
         rows = slopes.shape[1]
         if self.parts == 1 and rows == queries:

@@ -6,7 +6,6 @@ Nothing here imports numba before a kernel runs, so the package works without it
 import functools
 import hashlib
 import importlib.util
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.core.process import in_forked_child
+
+from .kernel_cache import compile_cached
+
 # Everything but "nnan": masks go by loop bounds and finite sentinels, and NaN must stay NaN.
 FASTMATH = {"contract", "reassoc", "arcp", "nsz", "ninf"}
 OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
 WORK_PER_THREAD = 1 << 15  # evaluations of tanh below which waking a second thread costs more
 
-_state = {"forked": False}
 _lock = threading.RLock()
-os.register_at_fork(after_in_child=lambda: _state.update(forked=True))
 
 
 @functools.cache
@@ -32,7 +33,7 @@ def has_numba() -> bool:
 
 
 def available(tensor: Tensor) -> bool:
-    """Whether the compiled kernels can take a tensor, after halves are raised to float32.
+    """Whether the compiled kernels can take a tensor, after halves are promoted to float32.
 
     Not without numba, not off the CPU, and not in a forked child, which OpenMP would end.
 
@@ -42,7 +43,7 @@ def available(tensor: Tensor) -> bool:
     return (
         tensor.device.type == "cpu"
         and tensor.is_floating_point()
-        and not _state["forked"]
+        and not in_forked_child()
         and has_numba()
     )
 
@@ -55,19 +56,19 @@ def inner(function: Callable) -> Any:
 
 
 @functools.cache
-def sources() -> str:
-    """A digest of every file here, so that the disk cache never outlives an edit in any of them."""
+def source_digest() -> str:
+    """A digest of the source of all kernels, so that an edit in any file invalidates the cache."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("loops/*.py")):
+    for path in (Path(__file__), *sorted(Path(__file__).parent.glob("loops/*.py"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 @functools.cache
 def parallel() -> bool:
-    """Whether numba may run loops on several threads: with OpenMP or TBB, never with its workqueue.
+    """Whether numba may run loops on several threads: with OpenMP or TBB, not with its workqueue.
 
-    The workqueue ends the process when two Python threads meet in it.
+    The workqueue ends the process when two Python threads use it at once.
     """
     import numba
 
@@ -90,8 +91,6 @@ class Kernel:
         self.function, self.signature = function, signature
         self.compiled: dict[np.dtype, Callable] = {}
         functools.update_wrapper(self, function)
-        # The name of the cache file comes from this one.
-        function.__qualname__ = f"{function.__qualname__}_{sources()}"
 
     def __call__(self, work: int, *arrays: Any) -> Any:
         """Run with as many threads as torch uses and the amount of work deserves."""
@@ -105,17 +104,14 @@ class Kernel:
         return function(*arrays)
 
     def compile(self, dtype: np.dtype) -> Callable:
-        import numba
-
         with _lock:
             if dtype not in self.compiled:
+                threads = "parallel" if parallel() else "serial"
+                name = f"{self.function.__module__}.{self.function.__name__}-{threads}"
+                name = f"{name}-{source_digest()}"
                 signature = self.signature.replace("T", dtype.name)
                 options = {**OPTIONS, "parallel": parallel()}
-                try:
-                    compiled = numba.njit(signature, cache=True, **options)(self.function)
-                except (OSError, RuntimeError):  # nowhere to write the cache
-                    compiled = numba.njit(signature, **options)(self.function)
-                self.compiled[dtype] = compiled
+                self.compiled[dtype] = compile_cached(self.function, signature, name, options)
             return self.compiled[dtype]
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .intervals import interval_arrays
+from .arguments import interval_arrays
 from .loops.factor import factor
 from .loops.rows import QUERIES
 

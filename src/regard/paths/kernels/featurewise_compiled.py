@@ -1,4 +1,4 @@
-"""Feature-wise attention by the compiled loops. Needs numba and the CPU."""
+"""Feature-wise attention by the compiled loops, which need numba and a CPU."""
 
 import math
 
@@ -44,11 +44,11 @@ def attention_backward(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    out: Tensor,
-    mass: Tensor,
     scale: float,
     low: Tensor | None,
     high: Tensor | None,
+    out: Tensor,
+    mass: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value, from what `attention` returned."""
     f, v = prepared(query, key, scale, low, high), whole(value).numpy()

@@ -1,9 +1,9 @@
-"""Keys and values that are asked again and again, as a decoder does: what is the same for all
-queries is computed once, before the first and, in backward, after the last of them.
+"""Keys and values that a decoder attends to at every step.
 
-The gradients of keys, values and weight are sums over all queries. Added up query by query they
-would be read and written each time; so each query notes its share, and the shares of up to
-`TOGETHER` queries are added by one kernel.
+What is the same for all queries is computed once: before the first query and, in backward, after
+the last. The gradients of keys, values and weight are sums over all queries. Added query by query
+they would be read and written each time, so each query only stores its terms, and one kernel adds
+those of up to `TOGETHER` queries.
 """
 
 from typing import Any
@@ -17,22 +17,22 @@ from .factors import cut, factors, whole
 from .loops import additive_step as step
 
 TOGETHER = 64
-_ONE = torch.eye(TOGETHER).unbind()
+_ONE_HOT = np.eye(TOGETHER, dtype=np.float32)
 
-Notes = dict[int, tuple[Tensor, Tensor, Tensor, Tensor]]
-"""By the order of the calls: queries, weights, and the gradients of scores and contexts."""
+Terms = dict[int, tuple[Tensor, Tensor, Tensor, Tensor]]
+"""By the number of the call: queries, weights, and the gradients of scores and contexts."""
 
 
 class PreparedKeys:
-    """Projected keys (B, N, hidden) and values (B, N, Dv), to be asked by w · tanh(q + k).
+    """Projected keys (B, N, hidden) and values (B, N, Dv), attended to by w · tanh(q + k).
 
     >>> keys = PreparedKeys(torch.zeros(2, 5, 3), torch.ones(2, 5, 7), torch.ones(3), None)
-    >>> keys.ask(torch.zeros(2, 1, 3)).shape
+    >>> keys.attend(torch.zeros(2, 1, 3)).shape
     torch.Size([2, 1, 7])
 
     Args:
         key, value, weight: of one dtype, float32 or float64
-        lengths: int64 (B,), how many keys of each sequence are real; all if None
+        lengths: int64 (B,), the number of real keys of each sequence; all if None
     """
 
     def __init__(self, key: Tensor, value: Tensor, weight: Tensor, lengths: Tensor | None) -> None:
@@ -42,55 +42,55 @@ class PreparedKeys:
         batch, keys, _ = key.shape
         high = torch.full((batch,), keys) if lengths is None else lengths.long().contiguous()
         self.high = high.numpy()
-        padded_key, padded_value, padded_weight = whole(key), whole(value), whole(weight)
+        padded = whole(key)
         self.key, self.value, self.weight = (
-            tensor.numpy() for tensor in (padded_key, padded_value, padded_weight)
+            t.numpy() for t in (padded, whole(value), whole(weight))
         )
         # torch aligns memory to 64 bytes, numpy to 16, with which every load touches two lines
-        self.factors = torch.empty_like(padded_key).numpy()
+        self.factors = torch.empty_like(padded).numpy()
         self.tops = torch.empty(batch, dtype=key.dtype).numpy()
         step.prepare(self.key.size, self.key, self.high, self.tops, self.factors)
         self.calls = 0  # that may be differentiated
-        self.notes: Notes = {}
-        self.receipt: Tensor | None = None
+        self.terms: Terms = {}
+        self.token: Tensor | None = None
 
-    def ask(self, query: Tensor) -> Tensor:
+    def attend(self, query: Tensor) -> Tensor:
         """The contexts (B, M, Dv) of projected queries (B, M, hidden); M may be left out."""
         if torch.is_grad_enabled() and (self.tracked or query.requires_grad):
-            place = self.calls % TOGETHER
+            number = self.calls % TOGETHER
             self.calls += 1
-            if place == 0:
-                self.notes = {}
-                self.receipt = _Sum.apply(*self.inputs, self.high, self.notes)
-            return _Ask.apply(query, self.receipt, self, self.notes, place)
-        return self.shaped(self.attend(self.rows(query), keep=False)[0], query)
+            if number == 0:
+                self.terms = {}
+                self.token = _Sum.apply(*self.inputs, self.high, self.terms)
+            return _Attend.apply(query, self.token, self, self.terms, number)
+        return self.shaped(self.forward(self.rows(query), keep=False)[0], query)
 
     def rows(self, query: Tensor) -> Tensor:
-        """Queries as the kernel reads them."""
+        """Queries as the kernel reads them: 3-D and padded."""
         return whole(query if query.dim() == 3 else query.unsqueeze(1))
 
     def shaped(self, context: Tensor, query: Tensor) -> Tensor:
-        """Contexts as the queries were."""
+        """Contexts of as many dimensions as the queries have, without padding."""
         context = cut(context, self.size)
         return context if query.dim() == 3 else context.squeeze(1)
 
-    def attend(self, query: Tensor, *, keep: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, query: Tensor, *, keep: bool) -> tuple[Tensor, Tensor]:
         """Context, and weights (B, M, N) if they are kept, of padded queries."""
         batch, queries, _ = query.shape
         keys = self.key.shape[1]
         context = torch.empty(batch, queries, self.value.shape[2], dtype=query.dtype)
         weights = torch.empty(batch, queries, keys if keep else 0, dtype=query.dtype)
-        step.ask(
+        step.forward(
             query.numel() * keys,
             query.numpy(), self.key, self.factors, self.tops, self.weight, self.high, self.value,
             context.numpy(), weights.numpy(),
         )  # fmt: skip
         return context, weights
 
-    def trace(self, query: Tensor, grad: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(self, query: Tensor, grad: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients of the scores (B, M, N) and of the padded queries."""
         slopes, gradient = torch.empty_like(weights), torch.empty_like(query)
-        step.trace(
+        step.backward(
             query.numel() * self.key.shape[1],
             query.numpy(), self.key, self.factors, self.tops, self.weight, self.high, self.value,
             grad.numpy(), weights.numpy(), slopes.numpy(), gradient.numpy(),
@@ -98,53 +98,55 @@ class PreparedKeys:
         return slopes, gradient
 
 
-class _Ask(torch.autograd.Function):
-    """One call. Its gradient for the receipt says which; its share of the others is noted."""
+class _Attend(torch.autograd.Function):
+    """One call. Its gradient of the token tells which call it was; its other terms are stored."""
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, receipt: Tensor, keys: PreparedKeys, notes: Notes, place: int
+        ctx: Any, query: Tensor, token: Tensor, keys: PreparedKeys, terms: Terms, number: int
     ) -> Tensor:
         rows = keys.rows(query)
-        context, weights = keys.attend(rows, keep=True)
+        context, weights = keys.forward(rows, keep=True)
         ctx.save_for_backward(rows, weights)
-        ctx.keys, ctx.notes, ctx.place, ctx.shape = keys, notes, place, query.shape
+        ctx.keys, ctx.terms, ctx.number, ctx.shape = keys, terms, number, query.shape
         return keys.shaped(context, query)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         if torch.is_grad_enabled():
-            raise RuntimeError("prepared keys are differentiated once; for more, use attend()")
+            raise RuntimeError(
+                "prepared keys have no second derivative; use attend() to differentiate twice"
+            )
         query, weights = ctx.saved_tensors
         grad = ctx.keys.rows(grad)
-        slopes, gradient = ctx.keys.trace(query, grad, weights)
+        slopes, gradient = ctx.keys.backward(query, grad, weights)
         if ctx.needs_input_grad[1]:
-            ctx.notes[ctx.place] = query, weights, slopes, grad
+            ctx.terms[ctx.number] = query, weights, slopes, grad
         gradient = cut(gradient, ctx.shape[-1]).view(ctx.shape)
-        return gradient, _ONE[ctx.place], None, None, None
+        return gradient, torch.from_numpy(_ONE_HOT[ctx.number].copy()), None, None, None
 
 
 class _Sum(torch.autograd.Function):
-    """The receipt that many calls take as an input, so that its backward comes after theirs.
+    """A token that many calls take as an input, so that its backward runs after theirs.
 
-    What it gets there is a one for each call that took part in this backward pass: what others
-    noted in an earlier pass is not counted.
+    Its gradient has a one for each call of this backward pass, so that terms which other calls
+    stored in an earlier pass are not added.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, key: Tensor, value: Tensor, weight: Tensor, high: np.ndarray, notes: Notes
+        ctx: Any, key: Tensor, value: Tensor, weight: Tensor, high: np.ndarray, terms: Terms
     ) -> Tensor:
         ctx.save_for_backward(key, value, weight)
-        ctx.high, ctx.notes = high, notes
+        ctx.high, ctx.terms = high, terms
         return torch.zeros(TOGETHER)
 
     @staticmethod
-    def backward(ctx: Any, took_part: Tensor) -> Any:
+    def backward(ctx: Any, calls: Tensor) -> Any:
         key, value, weight = ctx.saved_tensors
-        places = took_part.nonzero().flatten().tolist()
-        shares = zip(*[ctx.notes.pop(place) for place in places], strict=True)
-        query, weights, slopes, grad = (torch.cat(parts, 1) for parts in shares)
+        numbers = calls.nonzero().flatten().tolist()
+        stored = zip(*[ctx.terms.pop(number) for number in numbers], strict=True)
+        query, weights, slopes, grad = (torch.cat(parts, 1) for parts in stored)
         high = torch.from_numpy(ctx.high).unsqueeze(1).expand(-1, query.shape[1])
         f = factors(query, whole(key), None, high)
         sums = Sums(f, grad.shape[2])

@@ -1,6 +1,6 @@
 """A recurrent layer over whole sentences, alone or with additive attention, as one operation.
 
-Only what must wait for the step before is done step by step, in one kernel for all steps. The
+Only what depends on the previous step is computed step by step, in one kernel for all steps. The
 gradients of all weights are products over all steps at once.
 """
 
@@ -11,30 +11,30 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .additive_compiled import Sums
-from .additive_twin import fresh
+from .additive_torch import distributions
+from .custom_operator import differentiable_copies
 from .factors import factors
 from .loops import additive_step as preparing
 from .loops import recurrence as loops
-from .recurrence_twin import recur
 
 BLOCK = 256  # bytes of a row that the kernel multiplies by at once
 
 
 class Recurrence(torch.autograd.Function):
-    """From a first state those after each step, (B, T, H), the last, its cell, and the weights.
+    """The states after each step, (B, T, H), the last state and cell, and the attention weights.
 
-    The cell is an LSTM if it has a state, else a GRU. All sizes are whole vectors.
+    An LSTM if `cell` is not empty, else a GRU. All sizes are multiples of the vector width.
 
     Args:
-        x: (B, T, gates · H), what the inputs give to the gates, in torch's order
-        first, cell: (B, H); the cell of a GRU is (B, 0)
-        weight: (A + gates · H, H), what a state gives to its query and to the gates
-        bias: (gates · H,), of the latter; both in the order of `loops.cell`
+        x: (B, T, gates · H), the inputs' part of the gates, in torch's order
+        first, cell: the initial state and cell, (B, H); the cell of a GRU is (B, 0)
+        weight: (A + gates · H, H), projects a state to its query and to its part of the gates
+        bias: (gates · H,), of the gates; both in the order of `loops.cell`
         key: (B, N, A), projected; (B, 0, 0) without attention
-        value: (B, N, gates · H), what each key gives to the gates
+        value: (B, N, gates · H), each key's part of the gates
         vector: (A,)
-        counts: int64 (B,), how many steps of a sentence are real; it keeps its state in others
-        lengths: int64 (B,), how many keys of it are real
+        counts: int64 (B,), the number of real steps of a sentence; later ones keep its state
+        lengths: int64 (B,), the number of real keys
         reverse: whether the first step is at the end
     """
 
@@ -50,53 +50,52 @@ class Recurrence(torch.autograd.Function):
         states[:, begin], cells[:, begin] = first, cell
         kept = x.new_empty(batch, steps, key.shape[2] + 4 * first.shape[1])
         weights = x.new_empty(batch, steps, key.shape[1])
-        f, tops = torch.empty_like(key), x.new_empty(batch)
-        ahead = _arrays(x, packed(weight.t()), bias, counts)
-        filled = _arrays(states, cells, kept, weights)
+        factor, tops = torch.empty_like(key), x.new_empty(batch)
         if key.numel():
-            preparing.prepare(key.numel(), *_arrays(key, lengths, tops, f))
-            asked = _arrays(key, f, tops, vector, lengths, value)
-            loops.attend_forth(_work(kept, key), *ahead, reverse, *filled, *asked)
-        else:
-            loops.forth(kept.numel(), *ahead, reverse, *filled)
-        ctx.save_for_backward(*tensors, f, tops, states, cells, kept, weights)
+            preparing.prepare(key.numel(), *_arrays(key, lengths, tops, factor))
+        loops.forward(
+            _work(kept, key),
+            *_arrays(x, packed(weight.t()), bias, counts),
+            reverse,
+            *_arrays(states, cells, kept, weights, key, factor, tops, vector, lengths, value),
+        )
+        ctx.save_for_backward(*tensors, factor, tops, states, cells, kept, weights)
         ctx.reverse = reverse
         after = states[:, :-1] if reverse else states[:, 1:]
         return after, states[:, end].clone(), cells[:, end].clone(), weights
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        *tensors, f, tops, states, cells, kept, weights = ctx.saved_tensors
+        *tensors, factor, tops, states, cells, kept, weights = ctx.saved_tensors
         if torch.is_grad_enabled():
             return _differentiable(ctx, tensors, grads)
         _, _, _, weight, _, key, value, vector, counts, lengths = (
             tensor.detach().contiguous() for tensor in tensors
         )
-        steps, asked = kept.shape[1], key.shape[2]
-        toward, grad, cell_grad, toward_weights = (grad.contiguous() for grad in grads)
+        steps, width = kept.shape[1], key.shape[2]
+        state_grads, grad, cell_grad, weight_grads = (grad.contiguous() for grad in grads)
         grad, cell_grad = grad.clone(), cell_grad.clone()
-        slopes, sloped = torch.empty_like(kept), torch.empty_like(weights)
-        ahead = _arrays(kept, packed(weight), counts)
-        filled = _arrays(
-            states, cells, toward, grad, cell_grad, slopes, weights, toward_weights, sloped
+        slopes, score_slopes = torch.empty_like(kept), torch.empty_like(weights)
+        loops.backward(
+            _work(kept, key),
+            *_arrays(kept, packed(weight), counts),
+            ctx.reverse,
+            *_arrays(states, cells, state_grads, grad, cell_grad, slopes),
+            *_arrays(weights, weight_grads, score_slopes),
+            *_arrays(key, factor, tops, vector, lengths, value),
         )
-        if key.numel():
-            questions = _arrays(key, f, tops, vector, lengths, value)
-            loops.attend_back(_work(kept, key), *ahead, ctx.reverse, *filled, *questions)
-        else:
-            loops.back(kept.numel(), *ahead, ctx.reverse, *filled)
         past = states[:, 1:] if ctx.reverse else states[:, :-1]
-        given = slopes[..., : len(weight)].flatten(0, 1)  # of what the states gave
-        dx = slopes[..., asked - len(weight) :]
-        dweight = given.t() @ past.reshape(len(given), -1)
-        found = dx, grad, cell_grad, dweight, given[:, asked:].sum(0)
+        projected = slopes[..., : len(weight)].flatten(0, 1)  # of the states' projections
+        dx = slopes[..., width - len(weight) :]
+        dweight = projected.t() @ past.reshape(len(projected), -1)
+        found = dx, grad, cell_grad, dweight, projected[:, width:].sum(0)
         if not key.numel():
             return *found, *[None] * 6
         high = lengths.unsqueeze(1).expand(-1, steps)
-        asking = factors(kept[..., :asked], key, None, high)
-        sums = Sums(asking, 0)
+        queries = factors(kept[..., :width], key, None, high)
+        sums = Sums(queries, 0)
         nothing = kept.new_empty(*weights.shape[:2], 0).numpy()
-        sums.add(asking, sloped.numpy(), sloped.numpy(), nothing, 0)
+        sums.add(queries, score_slopes.numpy(), score_slopes.numpy(), nothing, 0)
         _, dkey, dvector, _ = sums.gradients(vector)
         return *found, dkey, torch.bmm(weights.mT, dx), dvector, None, None, None
 
@@ -114,10 +113,12 @@ def packed(weight: Tensor) -> Tensor:
 
 
 def _differentiable(ctx: Any, tensors: list[Tensor], grads: tuple[Tensor, ...]) -> Any:
-    """The gradients by the twin, so that they can be differentiated."""
+    """The gradients by the torch version, so that they can be differentiated."""
     wanted = [i for i, needed in enumerate(ctx.needs_input_grad) if needed]
-    inputs = [fresh(t, True) if i in wanted else t for i, t in enumerate(tensors)]
-    outputs = recur(*inputs, ctx.reverse)  # type: ignore[call-arg, arg-type]
+    inputs = list(tensors)
+    for i, copy in zip(wanted, differentiable_copies([tensors[i] for i in wanted]), strict=True):
+        inputs[i] = copy
+    outputs = recur_torch(*inputs, ctx.reverse)  # type: ignore[call-arg, arg-type]
     moved = [i for i, output in enumerate(outputs) if output.requires_grad]
     found = torch.autograd.grad(
         [outputs[i] for i in moved],
@@ -130,6 +131,46 @@ def _differentiable(ctx: Any, tensors: list[Tensor], grads: tuple[Tensor, ...]) 
     for i, gradient in zip(wanted, found, strict=True):
         answer[i] = gradient
     return tuple(answer)
+
+
+def recur_torch(
+    x: Tensor,
+    first: Tensor,
+    cell: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    key: Tensor,
+    value: Tensor,
+    vector: Tensor,
+    counts: Tensor,
+    lengths: Tensor,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The outputs of `Recurrence` in plain torch, step by step, differentiable to any order."""
+    steps, width = x.shape[1], key.shape[2]
+    seen = torch.arange(key.shape[1]) < lengths.unsqueeze(1)
+    state, states, maps = first, [], [x.new_zeros(len(x), key.shape[1])] * steps
+    for t in reversed(range(steps)) if reverse else range(steps):
+        alive = (t < counts).unsqueeze(1)
+        query, given = (state @ weight.t()).split([width, len(weight) - width], dim=-1)
+        given, inputs = given + bias, x[:, t]
+        if width:
+            scores = torch.tanh(query.unsqueeze(1) + key) @ vector
+            maps[t] = distributions(scores, seen) * alive
+            inputs = inputs + torch.bmm(maps[t].unsqueeze(1), value).squeeze(1)
+        if cell.shape[1]:
+            i, f, g, o = (inputs + given).chunk(4, dim=-1)
+            new = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            cell = torch.where(alive, new, cell)
+            new = torch.sigmoid(o) * torch.tanh(new)
+        else:
+            (m, r, z), (a, b, c) = given.chunk(3, dim=-1), inputs.chunk(3, dim=-1)
+            n, z = torch.tanh(c + torch.sigmoid(a + r) * m), torch.sigmoid(b + z)
+            new = (1 - z) * n + z * state
+        state = torch.where(alive, new, state)
+        states.append(state)
+    states = states[::-1] if reverse else states
+    return torch.stack(states, 1), state, cell, torch.stack(maps, 1)
 
 
 def _work(kept: Tensor, key: Tensor) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from numba import prange
 
 from ..compile import inner, kernel
-from .additive_attention import PARTS, TILE, keep_rows, weight_tile
+from .additive import PARTS, TILE, keep_rows, weight_tile
 from .factor import DIRECT, direct_cell, factored_cell
 from .rows import (
     QUERIES,

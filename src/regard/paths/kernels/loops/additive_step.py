@@ -1,6 +1,6 @@
-"""A step of additive attention: a few queries, and keys whose factors were made before.
+"""A step of additive attention: a few queries, and keys whose factors are given.
 
-A decoder asks the same keys at every step. Importing this imports numba.
+A decoder attends to the same keys at every step. Importing this imports numba.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from .vector import broadcast, lanes, load, store, zero
 
 @inner
 def query_factors(query, at, hidden, top, e):
-    """How to compute tanh for one query, and in e its factors, or the query itself."""
+    """Fill e with the factors of one query, or the query itself; return how to compute tanh."""
     mode = mode_for(query, reach(query, at, at + hidden) + top)
     for h in range(0, hidden, lanes(query)):
         x = load(query, at + h)
@@ -25,7 +25,7 @@ def query_factors(query, at, hidden, top, e):
 
 
 @inner
-def ask_sequence(b, query, key, f, tops, w, high, value, out, weights):
+def forward_sequence(b, query, key, f, tops, w, high, value, out, weights):
     _, queries, hidden = query.shape
     _, keys, size = value.shape
     last = max(0, min(high[b], keys))
@@ -52,13 +52,13 @@ def ask_sequence(b, query, key, f, tops, w, high, value, out, weights):
     "void(T[:,:,::1], T[:,:,::1], T[:,:,::1], T[::1], T[::1], i8[::1], T[:,:,::1], T[:,:,::1],"
     " T[:,:,::1])"
 )
-def ask(query, key, f, tops, w, high, value, out, weights):
+def forward(query, key, f, tops, w, high, value, out, weights):
     """Fill out (B, M, Dv), and weights (B, M, N) unless it is empty.
 
-    f: exp(2·key); tops: the largest |key| of each sequence; high: how many keys it has
+    f: exp(2·key); tops: the largest |key| of each sequence; high: the number of its keys
     """
     for b in prange(query.shape[0]):
-        ask_sequence(np.int64(b), query, key, f, tops, w, high, value, out, weights)
+        forward_sequence(np.int64(b), query, key, f, tops, w, high, value, out, weights)
 
 
 def query_slope_with(cell):
@@ -98,7 +98,7 @@ query_slope_direct = query_slope_with(direct_cell)
 
 
 @inner
-def trace_sequence(b, query, key, f, tops, w, high, value, grad, weights, slopes, dq):
+def backward_sequence(b, query, key, f, tops, w, high, value, grad, weights, slopes, dq):
     _, queries, hidden = query.shape
     _, keys, size = value.shape
     last = max(0, min(high[b], keys))
@@ -122,10 +122,12 @@ def trace_sequence(b, query, key, f, tops, w, high, value, grad, weights, slopes
     "void(T[:,:,::1], T[:,:,::1], T[:,:,::1], T[::1], T[::1], i8[::1], T[:,:,::1], T[:,:,::1],"
     " T[:,:,::1], T[:,:,::1], T[:,:,::1])"
 )
-def trace(query, key, f, tops, w, high, value, grad, weights, slopes, dq):
+def backward(query, key, f, tops, w, high, value, grad, weights, slopes, dq):
     """From the gradient of the context (B, M, Dv) fill that of the scores and of the queries."""
     for b in prange(query.shape[0]):
-        trace_sequence(np.int64(b), query, key, f, tops, w, high, value, grad, weights, slopes, dq)
+        backward_sequence(
+            np.int64(b), query, key, f, tops, w, high, value, grad, weights, slopes, dq
+        )
 
 
 @inner

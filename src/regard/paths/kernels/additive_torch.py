@@ -1,6 +1,7 @@
 """Additive attention in plain torch, for every device, in blocks: never M × N × hidden at once.
 
-The twin of the compiled loops, with the same memory bound. The second derivatives of both are here.
+The torch version of the compiled loops, with the same memory bound, and the second derivatives of
+both.
 """
 
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softmax
 
-from .intervals import hide, rows_of, visible_cells
+from .arguments import visible_cells, zero_hidden
+from .custom_operator import sum_of_gradients
 
 CELLS = 1 << 20  # elements of tanh held at once
 
@@ -30,7 +32,7 @@ def tanh_block(
     """tanh(q + k) and its derivative, (B, rows, N, units), zero in cells that are not seen."""
     t = torch.tanh(query[:, rows, None, units] + key[:, None, :, units])
     slope = (1 - t) * (1 + t)
-    seen = visible_cells(rows_of(low, rows), rows_of(high, rows), key.shape[1])
+    seen = visible_cells(low, high, key.shape[1], rows)
     if seen is not None:
         t, slope = (torch.where(seen[..., None], x, 0) for x in (t, slope))
     return t, slope
@@ -116,14 +118,15 @@ def attention(
     high: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Context, and the weights if they are to be kept, else an empty tensor."""
-    key, value = hide(key, low, high), hide(value, low, high)
+    """Context, and the weights if they are kept, else an empty tensor."""
+    key, value = zero_hidden(key, low, high), zero_hidden(value, low, high)
     context = value.new_zeros(*query.shape[:2], value.shape[2])
     weights = query.new_zeros(*query.shape[:2], key.shape[1] if keep else 0)
     for rows in row_blocks(query, key):
-        start, stop = rows_of(low, rows), rows_of(high, rows)
-        seen = visible_cells(start, stop, key.shape[1])
-        p = distributions(scores(query[:, rows], key, weight, start, stop), seen)
+        ends = rows_of(low, rows), rows_of(high, rows)
+        p = distributions(
+            scores(query[:, rows], key, weight, *ends), visible_cells(*ends, key.shape[1])
+        )
         context[:, rows] = p @ value
         if keep:
             weights[:, rows] = p
@@ -136,43 +139,38 @@ def attention_backward(
     key: Tensor,
     weight: Tensor,
     value: Tensor,
-    weights: Tensor,
     low: Tensor | None,
     high: Tensor | None,
+    keep: bool,
+    weights: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of query, key, weight and value; weights as kept by `attention`, or empty."""
-    key, value = hide(key, low, high), hide(value, low, high)
+    """Gradients of query, key, weight and value, from the weights that `attention` returned."""
+    key, value = zero_hidden(key, low, high), zero_hidden(value, low, high)
     dq, dk = torch.zeros_like(query), torch.zeros_like(key)
     dw, dv = torch.zeros_like(weight), torch.zeros_like(value)
     for rows in row_blocks(query, key):
-        start, stop, q = rows_of(low, rows), rows_of(high, rows), query[:, rows]
-        if weights.shape[2] == key.shape[1]:
+        ends, q = (rows_of(low, rows), rows_of(high, rows)), query[:, rows]
+        if keep:
             p = weights[:, rows]
         else:
-            seen = visible_cells(start, stop, key.shape[1])
-            p = distributions(scores(q, key, weight, start, stop), seen)
+            seen = visible_cells(*ends, key.shape[1])
+            p = distributions(scores(q, key, weight, *ends), seen)
         slopes = softmax_slopes(p, grad[:, rows], value)
-        dq[:, rows], rows_dk, rows_dw = scores_backward(slopes, q, key, weight, start, stop)
+        dq[:, rows], rows_dk, rows_dw = scores_backward(slopes, q, key, weight, *ends)
         dk += rows_dk
         dw += rows_dw
         dv += p.mT @ grad[:, rows]
     return dq, dk, dw, dv
 
 
+def rows_of(end: Tensor | None, rows: slice) -> Tensor | None:
+    return None if end is None else end[:, rows]
+
+
 def softmax_slopes(p: Tensor, grad: Tensor, value: Tensor) -> Tensor:
     """dL/dscores of context = p · value, given dL/dcontext."""
     step = grad @ value.mT
     return p * (step - (p * step).sum(-1, keepdim=True))
-
-
-def fresh(tensor: Tensor, connected: bool) -> Tensor:
-    """The tensor as one that nothing was computed from yet, to be differentiated with respect to.
-
-    An alias, if the result is to be differentiated again: one input may depend on another.
-    """
-    if connected and tensor.requires_grad:
-        return tensor.view_as(tensor)
-    return tensor.detach().requires_grad_()
 
 
 def attention_second(
@@ -184,33 +182,24 @@ def attention_second(
     value: Tensor,
     low: Tensor | None,
     high: Tensor | None,
+    keep: bool,
 ) -> tuple[Tensor, ...]:
     """The derivative of `attention_backward`: gradients of grad, query, key, weight and value.
 
     Each block of rows is differentiated by itself, through the operators of the scores.
     """
     ops = torch.ops.regard
-    again = torch.is_grad_enabled()  # a third derivative was asked for
-    with torch.enable_grad():
-        inputs = tuple(fresh(tensor, again) for tensor in (grad, query, key, weight, value))
-        totals = tuple(torch.zeros_like(tensor) for tensor in inputs)
+    cotangent_q, *others = cotangents
+
+    def blocks(inputs):
         g, q, k, w, v = inputs
-        k, v = hide(k, low, high), hide(v, low, high)
+        k, v = zero_hidden(k, low, high), zero_hidden(v, low, high)
         for rows in row_blocks(query, key):
-            start, stop = rows_of(low, rows), rows_of(high, rows)
-            seen = visible_cells(start, stop, key.shape[1])
-            p = distributions(ops.additive_scores(q[:, rows], k, w, start, stop), seen)
+            ends = rows_of(low, rows), rows_of(high, rows)
+            seen = visible_cells(*ends, key.shape[1])
+            p = distributions(ops.additive_scores(q[:, rows], k, w, *ends), seen)
             slopes = softmax_slopes(p, g[:, rows], v)
-            dq, dk, dw = ops.additive_scores_backward(slopes, q[:, rows], k, w, start, stop)
-            outputs = dq, dk, dw, p.mT @ g[:, rows]
-            a, *rest = cotangents
-            found = torch.autograd.grad(
-                outputs,
-                inputs,
-                (a[:, rows], *rest),
-                create_graph=again,
-                retain_graph=True,
-                materialize_grads=True,
-            )
-            totals = tuple(total + part for total, part in zip(totals, found, strict=True))
-    return totals
+            gradients = ops.additive_scores_backward(slopes, q[:, rows], k, w, *ends)
+            yield (*gradients, p.mT @ g[:, rows]), (cotangent_q[:, rows], *others)
+
+    return sum_of_gradients(blocks, (grad, query, key, weight, value))

@@ -1,13 +1,14 @@
 """Feature-wise attention in plain torch, for every device, in blocks of rows and features.
 
-The twin of the compiled loops, with the same memory bound: never M × N × D at once.
+The torch version of the compiled loops, with the same memory bound: never M × N × D at once.
 """
 
 import torch
 from torch import Tensor
 
-from .additive_twin import blocks, fresh
-from .intervals import hide, rows_of, visible_cells
+from .additive_torch import blocks
+from .arguments import visible_cells, zero_hidden
+from .custom_operator import sum_of_gradients
 
 
 def distributions(
@@ -23,10 +24,6 @@ def distributions(
     return torch.where(seen[..., None], p, 0), torch.where(seen[..., None], slope, 0)
 
 
-def seen_in(rows: slice, low: Tensor | None, high: Tensor | None, keys: int) -> Tensor | None:
-    return visible_cells(rows_of(low, rows), rows_of(high, rows), keys)
-
-
 def attention(
     query: Tensor,
     key: Tensor,
@@ -35,11 +32,11 @@ def attention(
     low: Tensor | None,
     high: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Context, and in place of Σ_j eˢ, which only the compiled loops use, zeros."""
-    key, value = hide(key, low, high), hide(value, low, high)
+    """Context, and zeros instead of Σ_j eˢ, which only the compiled loops use."""
+    key, value = zero_hidden(key, low, high), zero_hidden(value, low, high)
     out = torch.zeros_like(query)
     for rows, units in blocks(query, key):
-        seen = seen_in(rows, low, high, key.shape[1])
+        seen = visible_cells(low, high, key.shape[1], rows)
         p, _ = distributions(query[:, rows, units], key[..., units], scale, seen)
         out[:, rows, units] = (p * value[:, None, :, units]).sum(2)
     return out, torch.zeros_like(query)
@@ -61,17 +58,17 @@ def attention_backward(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    out: Tensor,
-    mass: Tensor,
     scale: float,
     low: Tensor | None,
     high: Tensor | None,
+    out: Tensor,
+    mass: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value."""
-    key, value = hide(key, low, high), hide(value, low, high)
+    key, value = zero_hidden(key, low, high), zero_hidden(value, low, high)
     dq, dk, dv = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
     for rows, units in blocks(query, key):
-        seen = seen_in(rows, low, high, key.shape[1])
+        seen = visible_cells(low, high, key.shape[1], rows)
         dq[:, rows, units], block_dk, block_dv = block_backward(
             grad[:, rows, units],
             query[:, rows, units],
@@ -96,25 +93,16 @@ def attention_second(
     high: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """The derivative of `attention_backward`: gradients of grad, query, key and value."""
-    again = torch.is_grad_enabled()  # a third derivative was asked for
     a, b, c = cotangents
-    with torch.enable_grad():
-        inputs = tuple(fresh(tensor, again) for tensor in (grad, query, key, value))
-        totals = tuple(torch.zeros_like(tensor) for tensor in inputs)
+
+    def parts(inputs):
         g, q, k, v = inputs
-        k, v = hide(k, low, high), hide(v, low, high)
+        k, v = zero_hidden(k, low, high), zero_hidden(v, low, high)
         for rows, units in blocks(query, key):
-            seen = seen_in(rows, low, high, key.shape[1])
-            outputs = block_backward(
+            seen = visible_cells(low, high, key.shape[1], rows)
+            gradients = block_backward(
                 g[:, rows, units], q[:, rows, units], k[..., units], v[..., units], scale, seen
             )
-            found = torch.autograd.grad(
-                outputs,
-                inputs,
-                (a[:, rows, units], b[..., units], c[..., units]),
-                create_graph=again,
-                retain_graph=True,
-                materialize_grads=True,
-            )
-            totals = tuple(total + part for total, part in zip(totals, found, strict=True))
-    return totals
+            yield gradients, (a[:, rows, units], b[..., units], c[..., units])
+
+    return sum_of_gradients(parts, (grad, query, key, value))

@@ -1,0 +1,123 @@
+"""The arguments of the kernels: shapes checked, halves promoted, intervals of visible keys.
+
+Query i sees keys low_i … high_i − 1, or all of them where low or high is None.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+from torch.nn import Parameter
+
+from regard.core.key_range import interval, seen_keys
+
+
+def check_shape(name: str, tensor: Tensor, shape: Sequence[int | None]) -> None:
+    """Raise unless a tensor has a shape, in which None stands for any size.
+
+    >>> check_shape("key", torch.zeros(2, 3), (2, None, 5))
+    Traceback (most recent call last):
+    ValueError: key must have shape (2, any, 5), but has (2, 3)
+    """
+    sizes = tuple(tensor.shape)
+    if len(sizes) != len(shape) or any(
+        want is not None and want != have for want, have in zip(shape, sizes, strict=True)
+    ):
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise ValueError(f"{name} must have shape ({wanted}), but has {sizes}")
+
+
+def check_intervals(
+    query: Tensor, low: Tensor | None, high: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Both ends as int64 tensors of shape (B or 1, M)."""
+    ends: list[Tensor | None] = []
+    for name, end in (("low", low), ("high", high)):
+        if end is not None:
+            if end.is_floating_point() or end.dtype == torch.bool:
+                raise TypeError(f"{name} must be an integer tensor, but has dtype {end.dtype}")
+            check_shape(name, end, (1 if end.shape[:1] == (1,) else query.shape[0], query.shape[1]))
+            end = end.long()
+        ends.append(end)
+    return ends[0], ends[1]
+
+
+def promote_half(*tensors: Tensor) -> tuple[torch.dtype, tuple[Tensor, ...]]:
+    """The common dtype of some tensors, and the tensors in that dtype, float32 at least.
+
+    >>> promote_half(torch.zeros(1, dtype=torch.float16))
+    (torch.float16, (tensor([0.]),))
+    """
+    dtype = tensors[0].dtype
+    tracing = torch.compiler.is_compiling()
+    for tensor in tensors:
+        if not tensor.is_floating_point():
+            raise TypeError(f"expected floating-point tensors, but got {tensor.dtype}")
+        if tensor.dtype != dtype:
+            dtype = torch.promote_types(dtype, tensor.dtype)
+        if not tracing and unpack_dual(tensor).tangent is not None:
+            raise NotImplementedError(
+                "the kernels have no forward-mode derivative; dual tensors need the reference path"
+            )
+    working = dtype if dtype == torch.float64 else torch.float32
+    return dtype, tuple(t if t.dtype == working else t.to(working) for t in tensors)
+
+
+def needs_no_op(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether a kernel may be called directly: no gradient, no tracing, no subclass of Tensor."""
+    return (
+        not torch.compiler.is_compiling()
+        and all(type(tensor) in (Tensor, Parameter) for tensor in tensors)
+        and not needs_gradient(tensors)
+        and torch._C._len_torch_dispatch_stack() == 0
+    )
+
+
+def needs_gradient(tensors: tuple[Tensor, ...]) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def interval_arrays(
+    low: Tensor | None, high: Tensor | None, queries: int, keys: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both ends as int64 arrays of shape (B or 1, M)."""
+    start = np.zeros((1, queries), np.int64) if low is None else low.contiguous().numpy()
+    stop = np.full((1, queries), keys, np.int64) if high is None else high.contiguous().numpy()
+    return start, stop
+
+
+def visible_cells(
+    low: Tensor | None, high: Tensor | None, keys: int, rows: slice = slice(None)
+) -> Tensor | None:
+    """The cells that some rows of queries see, (B or 1, M, N), or None where that is all of them.
+
+    >>> visible_cells(None, torch.tensor([[1, 3]]), 3)
+    tensor([[[ True, False, False],
+             [ True,  True,  True]]])
+    """
+    cells = None
+    if low is not None:
+        cells = torch.arange(keys, device=low.device) >= low[:, rows, None]
+    if high is not None:
+        before = torch.arange(keys, device=high.device) < high[:, rows, None]
+        cells = before if cells is None else cells & before
+    return cells
+
+
+def zero_hidden(sequence: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+    """Keys or values (B, N, D) with zeros for those outside of every interval, NaN among them.
+
+    >>> zero_hidden(torch.full((1, 3, 1), torch.nan), None, torch.tensor([[1, 2]])).flatten()
+    tensor([nan, nan, 0.])
+    """
+    keys = sequence.shape[1]
+    if (low is None and high is None) or keys == 0:
+        return sequence
+    end = low if high is None else high
+    assert end is not None
+    start = torch.zeros_like(end) if low is None else low
+    stop = torch.full_like(end, keys) if high is None else high
+    visible = seen_keys(interval(start, stop, keys), keys, end.shape[1])
+    return torch.where(visible[..., None], sequence, 0)
