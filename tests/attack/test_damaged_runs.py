@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import regard
-from regard.tasks import TASKS, Translate
+from regard.tasks import TASKS, TranslateTask
 from regard.training import Silent, read_config, read_run_config, train
 
 SETTINGS = {
@@ -44,7 +44,7 @@ def predict(run):
 def run(tmp_path_factory):
     run = tmp_path_factory.mktemp("damaged") / "run"
     config = read_config(SETTINGS)
-    train(Translate.from_config(config), config, run)
+    train(TranslateTask.from_config(config), config, run)
     shutil.rmtree(run / "events", ignore_errors=True)
     return run
 

@@ -168,12 +168,9 @@ def test_a_misspelt_kind_suggests_the_nearest():
         ("not json", "not JSON"),
         ("[]", "not a tokenizer"),
         ('{"format": "regard tokenizer", "version": 99}', "version 99, this regard reads"),
-        ('{"format": "regard tokenizer", "version": 1, "kind": "wrds"}', "did you mean 'words'"),
-        ('{"format": "regard tokenizer", "version": 1, "kind": "words", "state": {}}', "damaged"),
-        (
-            '{"format": "regard tokenizer", "version": 1, "kind": "bpe", "state": {"model": 3}}',
-            "damaged",
-        ),
+        ('{"format": "regard tokenizer", "version": 2, "kind": "wrds"}', "did you mean 'words'"),
+        ('{"format": "regard tokenizer", "version": 2, "kind": "words", "state": {}}', "damaged"),
+        ('{"format": "regard tokenizer", "version": 2, "kind": "bpe", "state": 7}', "damaged"),
     ],
 )
 def test_a_file_that_is_no_tokenizer_is_refused_in_a_sentence(tmp_path, content, complaint):
@@ -182,6 +179,45 @@ def test_a_file_that_is_no_tokenizer_is_refused_in_a_sentence(tmp_path, content,
         load_tokenizer(tmp_path / "t.json")
     with pytest.raises(FileNotFoundError):
         load_tokenizer(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pieces": ["a"]},  # bytes are missing
+        {"pieces": ["a", "a"]},
+        {"pieces": ["a", 7]},
+        {"pieces": {"a": 1}},
+        {"merges": [["a", "b", "c"]]},
+        {"merges": [["a", "zz"]]},
+        {"merges": [[["a"], "b"]]},
+        {"merges": [7]},
+        {"merges": None},
+        {"extra byte": "é한"},
+    ],
+)
+def test_a_hostile_bpe_never_reaches_the_library(bpe, tmp_path, change):
+    state = bpe.state()
+    if "extra byte" in change:
+        state["pieces"] = [*state["pieces"], change["extra byte"]]
+    content = {"format": "regard tokenizer", "version": 2, "kind": "bpe", "state": state | change}
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="damaged: not the state of bpe"):
+        load_tokenizer(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"format": "\\ud800"}', "\x00" * 9])
+def test_hostile_json_is_refused(tmp_path, content):
+    (tmp_path / "t.json").write_text(content)
+    with pytest.raises(ValueError, match="it is not JSON"):
+        load_tokenizer(tmp_path / "t.json")
+
+
+def test_a_tokenizer_that_is_too_large_is_not_read(tmp_path):
+    with (tmp_path / "t.json").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(ValueError, match="too large for a tokenizer"):
+        load_tokenizer(tmp_path / "t.json")
 
 
 @settings(max_examples=20)

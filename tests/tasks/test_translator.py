@@ -160,7 +160,7 @@ def test_an_unknown_token_is_marked_or_copied_from_where_it_looked(kind):
     assert set(marked.text.replace(" ", "")) == {"\N{REPLACEMENT CHARACTER}"}
     (copied,) = translator.translate([source], limits=Limits(1.0, 0), copy_unknown=True)
     assert copied.map is None
-    pieces = tokenizer.cut(source)
+    pieces = tokenizer.split(source)
     looked = [pieces[place] for place in marked.map.argmax(-1).tolist()]
     assert copied.text == tokenizer.join(looked)
     assert copied.score == pytest.approx(marked.score)

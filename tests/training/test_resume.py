@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import regard
-from regard.tasks import TASKS, Translate
+from regard.tasks import TASKS, TranslateTask
 from regard.training import Silent, read_config, read_run_config, train
 from regard.training.checkpoint import checkpoints
 from regard.training.progress import Lines
@@ -52,7 +52,7 @@ def pairs(tmp_path):
 @pytest.fixture
 def run(pairs, tmp_path):
     config = read_config(translation(pairs))
-    train(Translate.from_config(config), config, tmp_path / "run")
+    train(TranslateTask.from_config(config), config, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -113,7 +113,7 @@ def test_data_that_was_moved_is_the_same_data(run, pairs, tmp_path):
 def test_another_working_directory_changes_nothing(pairs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = read_config(translation("pairs.tsv"))
-    train(Translate.from_config(config), config, tmp_path / "run")
+    train(TranslateTask.from_config(config), config, tmp_path / "run")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "pairs.tsv").write_text("x\ty\n")
     monkeypatch.chdir(tmp_path / "other")
@@ -238,7 +238,7 @@ def test_a_validation_pair_that_is_too_long_is_left_out(tmp_path):
     valid_file.write_text(PAIRS + "a" * 100_000 + "\tb\n")
     settings = translation(train_file)
     settings["data"] |= {"valid": str(valid_file), "longest": 10}
-    task = Translate.from_config(read_config(settings))
+    task = TranslateTask.from_config(read_config(settings))
     assert len(task.valid) == 7
     assert "7; 1 longer than 10 left out" in task.describe()
     assert task.evaluate(task.build())["loss"] > 0
@@ -250,7 +250,7 @@ def test_evaluation_never_writes_outside_of_the_run(pairs, tmp_path, capsys):
     settings = translation(pairs)
     settings["data"]["store"] = str(tmp_path / "store")
     config = read_config(settings)
-    train(Translate.from_config(config), config, tmp_path / "run")
+    train(TranslateTask.from_config(config), config, tmp_path / "run")
     shutil.rmtree(tmp_path / "store")
     assert main(["evaluate", str(tmp_path / "run")]) == 0
     assert not (tmp_path / "store").exists()

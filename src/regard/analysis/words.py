@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.data.tokenizer_bpe import GOES_ON
+from regard.data.tokenizer_bpe import CONTINUATION
 
 STARTS = ("▁", "Ġ", " ")
 """What a piece that begins a word begins with, in tokenizers that mark it."""
@@ -52,7 +52,7 @@ def word_labels(tokens: Sequence[str], groups: Sequence[int]) -> list[str]:
     """
     words = [""] * (max(groups, default=-1) + 1)
     for token, group in zip(tokens, groups, strict=True):
-        token = token.removeprefix("##").removeprefix(GOES_ON).removesuffix("@@")
+        token = token.removeprefix("##").removeprefix(CONTINUATION).removesuffix("@@")
         words[group] += token.lstrip("".join(STARTS))
     return words
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
-from regard.data.tokenizer_bpe import GOES_ON
-from regard.data.tokenizer_pieces import Pieces
+from regard.data.tokenizer_bpe import CONTINUATION
+from regard.data.tokenizer_vocabulary import VocabularyTokenizer
 
 END = re.compile(r"[.!?…。！？][\"'”’)\]]*(?=\s)")  # a quote or bracket closes its own sentence
 
@@ -78,11 +78,11 @@ def document_pieces(
     """
     pieces: list[list[str]] = []
     for sentence in sentences(text):
-        if isinstance(tokenizer, Pieces):
-            parts = tokenizer.cut(sentence)
+        if isinstance(tokenizer, VocabularyTokenizer):
+            parts = tokenizer.split(sentence)
         else:
             parts = [
-                part.removeprefix(GOES_ON).replace("▁", " ")
+                part.removeprefix(CONTINUATION).replace("▁", " ")
                 for part in tokenizer.tokens(tokenizer.encode(sentence))
             ]
         parts[:1] = [part.lstrip() for part in parts[:1]]

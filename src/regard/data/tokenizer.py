@@ -1,4 +1,4 @@
-"""Texts to whole numbers and back: what every tokenizer can do, training and storing."""
+"""Tokenizers: texts to ids and back."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -10,12 +10,13 @@ from regard.core.names import did_you_mean
 from regard.data.lines import readable
 from regard.data.pairs import Pairs
 from regard.data.tokenizer_bpe import BPE
-from regard.data.tokenizer_file import FORMAT, VERSION
-from regard.data.tokenizer_pieces import Characters, Phonemes, Words
+from regard.data.tokenizer_vocabulary import FORMAT, VERSION, Characters, Phonemes, Words
+
+MOST_BYTES = 256 << 20  # of a stored tokenizer
 
 
 class Tokenizer(Protocol):
-    """A text as ids. In every tokenizer 0 pads, 1 begins, 2 ends and 3 is unknown."""
+    """Converts texts to ids. In every tokenizer 0 is padding, 1 BOS, 2 EOS and 3 unknown."""
 
     kind: str
     pad: int
@@ -24,21 +25,21 @@ class Tokenizer(Protocol):
     unk: int
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without begin and end."""
+        """The ids of a text, without BOS and EOS."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; padding, begin and end are left out."""
+        """The text of ids; padding, BOS and EOS are left out."""
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """One short string for each id, for people to look at."""
+        """One short string for each id, for display."""
 
     def __len__(self) -> int: ...
 
     def state(self) -> dict[str, Any]:
-        """All that must be stored, as JSON."""
+        """Everything that must be stored, in types that JSON can represent."""
 
     def save(self, path: Path) -> None:
-        """Store as JSON, for `load_tokenizer`."""
+        """Write a JSON file for `load_tokenizer`."""
 
 
 KINDS: dict[str, Any] = {kind.kind: kind for kind in (Characters, Words, BPE, Phonemes)}
@@ -47,7 +48,7 @@ KINDS: dict[str, Any] = {kind.kind: kind for kind in (Characters, Words, BPE, Ph
 def train_tokenizer(
     kind: str, texts: Iterable[str], *, size: int | None = None, min_count: int = 1
 ) -> Tokenizer:
-    """Make a tokenizer from texts.
+    """Train a tokenizer on texts.
 
     >>> tokenizer = train_tokenizer("characters", ["27 september", "9월"])
     >>> tokenizer.decode(tokenizer.encode("7월"))
@@ -56,8 +57,8 @@ def train_tokenizer(
     Args:
         kind: "characters" (grapheme clusters), "words", "bpe" or "phonemes"
         texts: read once
-        size: the largest number of ids, the four special ones included; bpe: 8000 by default
-        min_count: leave out what is rarer
+        size: maximum number of ids, the four special ones included; bpe: 8000 by default
+        min_count: rarer pieces are unknown
     """
     if kind not in KINDS:
         raise ValueError(f"unknown tokenizer {kind!r}{did_you_mean(kind, KINDS)}")
@@ -77,7 +78,7 @@ def train_tokenizers(
     size: int | None = None,
     min_count: int = 1,
 ) -> tuple[Tokenizer, Tokenizer]:
-    """Make the tokenizers of both sides: two, or one that both share.
+    """Train the tokenizers of both sides: two, or one that both share.
 
     Args:
         pairs: pairs of texts
@@ -107,27 +108,30 @@ def load_or_train_tokenizer(path: Path | None, train: Callable[[], Tokenizer]) -
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Open a tokenizer that `save` has stored.
+    """Read a tokenizer that `save` has written. The file is not trusted: every part is validated.
 
     Raises:
-        ValueError: if the file is something else, or of a later version
+        ValueError: if the file is something else, too large, or of another version
     """
     path = readable(path)
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path} is too large for a tokenizer: more than {MOST_BYTES:,} bytes")
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not a tokenizer: it is not JSON") from error
+        json.dumps(stored, ensure_ascii=False).encode()  # no half surrogate pairs
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not a tokenizer: it is not JSON in UTF-8") from error
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a tokenizer that regard stored")
+        raise ValueError(f"{path} is not a tokenizer of regard")
     if stored.get("version") != VERSION:
         raise ValueError(
             f"{path} is of version {stored.get('version')}, this regard reads version {VERSION}"
         )
-    kind = stored.get("kind")
+    kind = str(stored.get("kind"))
     if kind not in KINDS:
         raise ValueError(f"{path}: unknown tokenizer {kind!r}{did_you_mean(kind, KINDS)}")
     load: Callable[[dict[str, Any]], Tokenizer] = KINDS[kind].load
     try:
         return load(stored["state"])
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged: its state is not that of {kind}") from error
+        raise ValueError(f"{path} is damaged: not the state of {kind}: {error}") from error

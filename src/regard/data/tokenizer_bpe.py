@@ -4,53 +4,54 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from regard.data.tokenizer_file import SPECIAL, Stored
+from regard.data.tokenizer_vocabulary import SPECIAL, StoredTokenizer, check_pieces
 
 if TYPE_CHECKING:
     import tokenizers
 
 BYTES = 256
 
-GOES_ON = "‥"
-"""What a piece is shown with that begins inside of a character."""
+CONTINUATION = "‥"
+"""The mark of a displayed piece that begins inside a character."""
 
 
-class BPE(Stored):
+class BPE(StoredTokenizer):
     """Pieces of words, found by merging frequent neighbours. Sennrich et al. 2016, algorithm 1.
 
-    It starts from bytes (Radford et al. 2019, 2.2), so that every text can be encoded and comes
-    back as it was. The ids of the library are shifted by the four special ones, which therefore
-    cannot be met in a text.
+    It starts from bytes (Radford et al. 2019, 2.2), so that every text can be encoded and decoded
+    exactly. The ids of the library are shifted by the four special ones, which therefore cannot
+    occur in a text.
 
     >>> bpe = BPE.train(["low lower lowest"] * 9, size=280, min_count=1)
     >>> bpe.decode(bpe.encode("한국어 lower 🙂"))
     '한국어 lower 🙂'
 
     Args:
-        model: a trained byte-level tokenizer of the library, without special tokens
+        pieces: in the order of the ids, in the letters that byte-level BPE writes for bytes
+        merges: pairs of pieces, in the order of learning
     """
 
     kind = "bpe"
 
-    def __init__(self, model: "tokenizers.Tokenizer") -> None:
-        self.model = model
-        self.size = model.get_vocab_size()
+    def __init__(self, pieces: list[str], merges: list[tuple[str, str]]) -> None:
+        from tokenizers import models
+
+        self.pieces, self.merges = pieces, merges
+        vocabulary = {piece: number for number, piece in enumerate(pieces)}
+        self.model = _byte_level(models.BPE(vocabulary, merges))
 
     @classmethod
     def train(cls, texts: Iterable[str], *, size: int | None, min_count: int) -> Self:
         """Learn the merges from texts."""
-        import tokenizers
-        from tokenizers import decoders, models, pre_tokenizers, trainers
+        from tokenizers import models, pre_tokenizers, trainers
 
         wanted = 8000 if size is None else size
         if wanted < BYTES + len(SPECIAL):
             raise ValueError(
-                f"size of bpe must be at least {BYTES + len(SPECIAL)}, a byte each and the "
-                f"special ones, got {size}"
+                f"size of bpe must be at least {BYTES + len(SPECIAL)}, one id for each byte and "
+                f"{len(SPECIAL)} special ones, got {size}"
             )
-        model = tokenizers.Tokenizer(models.BPE())
-        model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        model.decoder = decoders.ByteLevel()
+        model = _byte_level(models.BPE())
         trainer = trainers.BpeTrainer(
             vocab_size=wanted - len(SPECIAL),
             min_frequency=min_count,
@@ -58,66 +59,77 @@ class BPE(Stored):
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         )
         model.train_from_iterator((" " + text for text in texts), trainer)
-        return cls(model)
+        learned = json.loads(model.to_str())["model"]
+        pieces = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
+        return cls(pieces, [(left, right) for left, right in learned["merges"]])
 
     @classmethod
     def load(cls, state: dict[str, Any]) -> Self:
-        """From what `state` gave."""
-        import tokenizers
+        """The inverse of `state`. Every part is validated: the library would panic.
 
-        try:
-            return cls(tokenizers.Tokenizer.from_str(json.dumps(state["model"])))
-        except KeyError:
-            raise
-        except Exception as error:  # the library raises nothing more precise
-            raise TypeError(str(error)) from error
+        Raises:
+            TypeError: if it is anything else
+        """
+        pieces = check_pieces(state["pieces"])
+        known = set(pieces)
+        if not known >= set(_BYTE) or not all(set(piece) <= set(_BYTE) for piece in pieces):
+            raise TypeError("the pieces should consist of the letters for bytes, all included")
+        merges = [tuple(merge) for merge in state["merges"]]
+        for merge in merges:
+            if len(merge) != 2 or not {*merge, "".join(merge)} <= known:
+                raise TypeError("a merge should be two pieces that make a third")
+        return cls(pieces, merges)
 
     def state(self) -> dict[str, Any]:
-        """All that must be stored, as JSON."""
-        return {"model": json.loads(self.model.to_str())}
+        return {"pieces": self.pieces, "merges": [list(merge) for merge in self.merges]}
 
     def __len__(self) -> int:
-        return len(SPECIAL) + self.size
+        return len(SPECIAL) + len(self.pieces)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without begin and end; the first word is given a space."""
+        """The ids of a text, without BOS and EOS; the first word is given a space."""
         if not text:
             return []  # a space alone would be read as a word
         return [number + len(SPECIAL) for number in self.model.encode(" " + text).ids]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; bytes that are no UTF-8, which a model may write, become U+FFFD."""
+        """The text of ids; invalid UTF-8, which a model may write, becomes U+FFFD."""
         numbers = [self._checked(int(number)) - len(SPECIAL) for number in ids]
         text = self.model.decode([n for n in numbers if n >= 0], skip_special_tokens=False)
         return text.removeprefix(" ")
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """One short string for each id: a space is ▁, and a character is in the piece it begins in.
+        """One short string for each id: a space is ▁, a character is in the piece it begins in.
 
-        A piece that goes on with the bytes of a character begins with `GOES_ON`. A byte that is
-        part of no character is a number, as in <EA>.
+        A piece that begins inside a character is marked with `CONTINUATION`. A byte that is not
+        part of any character is a number, as in <EA>.
         """
         checked = [self._checked(number) for number in map(int, ids)]
         pieces = [b"" if n < len(SPECIAL) else self._bytes(n) for n in checked]
-        shown = _cut(pieces)
         return [
             SPECIAL[number] if number < len(SPECIAL) else text
-            for number, text in zip(checked, shown, strict=True)
+            for number, text in zip(checked, _split_characters(pieces), strict=True)
         ]
 
     def _bytes(self, number: int) -> bytes:
-        return bytes(_BYTE[char] for char in self.model.id_to_token(number - len(SPECIAL)) or "")
-
-    def _checked(self, number: int) -> int:
-        if not 0 <= number < len(self):
-            raise ValueError(f"there is no id {number}: this tokenizer has {len(self)}")
-        return number
+        return bytes(_BYTE[char] for char in self.pieces[number - len(SPECIAL)])
 
 
-def _cut(pieces: list[bytes]) -> list[str]:
+def _byte_level(model: Any) -> "tokenizers.Tokenizer":
+    import tokenizers
+    from tokenizers import decoders, pre_tokenizers
+
+    whole = tokenizers.Tokenizer(model)
+    whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    whole.decoder = decoders.ByteLevel()
+    return whole
+
+
+def _split_characters(pieces: list[bytes]) -> list[str]:
     """The characters that begin in each piece of a text.
 
-    >>> _cut(["도쿄".encode()[:4], "도쿄".encode()[4:5], "쿄에".encode()[2:], b"\\xed"])
+    >>> text = "도쿄에".encode()
+    >>> _split_characters([text[:4], text[4:5], text[5:], b"\\xed"])
     ['도쿄', '‥', '‥에', '<ED>']
     """
     text = b"".join(pieces).decode("utf-8", "surrogateescape")
@@ -127,11 +139,11 @@ def _cut(pieces: list[bytes]) -> list[str]:
     shown, at, start = [], 0, 0
     for piece in pieces:
         end = start + len(piece)
-        goes_on = begins[at] > start and bool(piece)
+        inside = begins[at] > start and bool(piece)
         first = at
         while begins[at] < end:
             at += 1
-        shown.append(GOES_ON * goes_on + "".join(map(_visible, text[first:at])))
+        shown.append(CONTINUATION * inside + "".join(map(_visible, text[first:at])))
         start = end
     return shown
 
@@ -141,7 +153,7 @@ def _visible(char: str) -> str:
 
 
 def _letters() -> dict[str, int]:
-    """The letter byte-level BPE writes for each byte: itself if it is visible, else U+0100 on."""
+    """The letter that byte-level BPE writes for each byte: itself if printable, else U+0100 on."""
     seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(BYTES) if byte not in seen]
     return {chr(byte): byte for byte in seen} | {

@@ -27,7 +27,7 @@ from regard.data import (
     train_tokenizer,
     train_tokenizers,
 )
-from regard.data.tokenizer_pieces import Pieces
+from regard.data.tokenizer_vocabulary import VocabularyTokenizer
 from regard.decoding import Hypothesis, Limits, batched, greedy, sample
 from regard.decoding import beam as beam_search
 from regard.models import build
@@ -179,7 +179,8 @@ class Translator:
             raise ValueError(
                 f"prefix should be a list of {len(inputs)}, one for each text, got {prefix!r}"
             )
-        if copy_unknown and not all(isinstance(t, Pieces) for t in (self.source, self.target)):
+        sides = (self.source, self.target)
+        if copy_unknown and not all(isinstance(t, VocabularyTokenizer) for t in sides):
             raise ValueError("copy_unknown needs tokenizers of characters, words or phonemes")
         sources = [self._encode(text) for text in inputs]
         options: dict[str, Any] = {"return_map": return_map or copy_unknown, "limits": limits}
@@ -339,13 +340,13 @@ class Translator:
 
     def _copied(self, given: Any, ids: Sequence[int], map: Tensor) -> str:
         """The text with each unknown token replaced by the source token of the largest weight."""
-        assert isinstance(self.source, Pieces)
-        assert isinstance(self.target, Pieces)
-        pieces = self.source.cut(given)
+        assert isinstance(self.source, VocabularyTokenizer)
+        assert isinstance(self.target, VocabularyTokenizer)
+        pieces = self.source.split(given)
         return self.target.join(
             [
                 pieces[int(row.argmax())] if number == self.target.unk else piece
-                for number, piece, row in zip(ids, self.target.cuts(ids), map, strict=True)
+                for number, piece, row in zip(ids, self.target.decode_pieces(ids), map, strict=True)
             ]
         )
 
