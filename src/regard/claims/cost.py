@@ -50,7 +50,6 @@ def attention_is_parallel(quick: bool) -> Finding:
             rows.append((name, length, depth, round(length / seconds)))
     grown = {name: line[-1][1] / line[0][1] for name, line in depths.items()}
     return Finding(
-        "Attention is parallel over positions; a recurrent network is not.",
         ("layer", "length", "critical path", "tokens/s"),
         rows,
         grown["self-attention"] == 1 and grown["recurrent"] > 0.5 * lengths[-1] / lengths[0],
@@ -85,7 +84,6 @@ def time_grows_with_length(quick: bool) -> Finding:
     agrees = all(abs(exponents[name] - power) < 0.4 for name, (_, _, power) in mechanisms.items())
     grown = ", ".join(f"{name} as n^{exponent:.2f}" for name, exponent in exponents.items())
     return Finding(
-        "Full attention takes time O(n²), a window of width w O(n·w), efficient attention O(n).",
         ("attention", *(f"n = {length:,}" for length in lengths), "exponent"),
         rows,
         agrees,

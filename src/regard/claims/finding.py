@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 Curves = dict[str, list[tuple[float, float]]]
 
@@ -19,9 +20,7 @@ class Chart:
 class Finding:
     """The numbers behind one sentence of the textbooks.
 
-    >>> print(Finding("Two is more than one.", ("n", "value"), [(1, 1.0), (2, 2.0)], True, "2 > 1"))
-    Two is more than one.
-    <BLANKLINE>
+    >>> print(Finding(("n", "value"), [(1, 1.0), (2, 2.0)], True, "2 > 1"))
     n  value
     1      1
     2      2
@@ -29,13 +28,17 @@ class Finding:
     agrees: 2 > 1
     """
 
-    claim: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str | float, ...]]
     agrees: bool
     because: str
     x: str = ""
     charts: list[Chart] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The finding as JSON."""
+        rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return {"rows": rows, "agrees": self.agrees, "because": self.because}
 
     def __str__(self) -> str:
         cells = [self.columns, *(tuple(_short(cell) for cell in row) for row in self.rows)]
@@ -48,11 +51,17 @@ class Finding:
             for row in cells
         ]
         verdict = "agrees" if self.agrees else "does not agree"
-        return "\n".join([self.claim, "", *lines, "", f"{verdict}: {self.because}"])
+        return "\n".join([*lines, "", f"{verdict}: {self.because}"])
 
 
-Measure = Callable[[bool], Finding]
-"""Measures one claim; True asks for a quick run with fewer and smaller cases."""
+class Claim(NamedTuple):
+    """A sentence of the textbooks, and the function that measures it.
+
+    `measure(True)` is a quick run with fewer and smaller cases.
+    """
+
+    sentence: str
+    measure: Callable[[bool], Finding]
 
 
 def _short(cell: str | float) -> str:

@@ -29,7 +29,6 @@ def early_tokens_are_lost(quick: bool) -> Finding:
             first_curves[name].append((length, first))
     fixed, attention = curves["fixed vector"][-1][1], curves["attention"][-1][1]
     return Finding(
-        "A fixed vector loses what a long source said; attention does not.",
         ("decoder", "source length", "accuracy", "accuracy, first token"),
         rows,
         attention > fixed + 0.1,
@@ -54,7 +53,6 @@ def attention_keeps_the_gradient(quick: bool) -> Finding:
             curves[name].append((length, norm))
     kept = {name: line[-1][1] / line[0][1] for name, line in curves.items()}
     return Finding(
-        "Attention gives the gradient a direct way to early tokens.",
         ("source length", *NAMES.values(), "ratio"),
         rows,
         kept["attention"] > 10 * kept["fixed vector"],

@@ -37,7 +37,6 @@ def scaling_keeps_the_variance(quick: bool) -> Finding:
     scaled, plain = variance["q·k/√d"][-1][1], variance["q·k"][-1][1]
     lost = slopes["q·k"][-1][1] / slopes["q·k"][0][1]
     return Finding(
-        "Dividing by √d keeps the variance of the scores at 1, so softmax keeps its gradient.",
         ("d", "var q·k", "softmax gradient", "var q·k/√d", "softmax gradient /√d"),
         rows,
         abs(scaled - 1) < 0.15 and plain > 0.8 * dims[-1] and lost < 0.9,
@@ -76,7 +75,6 @@ def residuals_keep_the_gradient(quick: bool) -> Finding:
         rows.append((depth, *(line[-1][1] for line in curves.values())))
     kept = {name: line[-1][1] / line[0][1] for name, line in curves.items()}
     return Finding(
-        "Residual (skip) connections keep the gradient in deep stacks.",
         ("layers", "gradient with residuals", "without"),
         rows,
         kept["with residuals"] > max(0.5, 2 * kept["without"]),
@@ -110,7 +108,6 @@ def attention_knows_no_order(quick: bool) -> Finding:
             changes[name] = float(difference)
     without, with_positions = changes.values()
     return Finding(
-        "Attention without positions knows no order.",
         ("input", "relative change of the output"),
         list(changes.items()),
         without < 1e-5 and with_positions > 0.05,
@@ -145,7 +142,6 @@ def projections_can_lower_a_weight(quick: bool) -> Finding:
     # row i moved left by one has the weight of neighbour i + 1 on the diagonal
     neighbour = [float(m.dense()[0].roll(-1, dims=1).diagonal().mean()) for m in (raw, learned)]
     return Finding(
-        "Learned projections can lower a weight that similarity raises.",
         ("weights from", "of the token itself", "of its neighbour"),
         [("raw similarity", own[0], neighbour[0]), ("W_Q and W_K", own[1], neighbour[1])],
         own[0] > 0.5 and own[1] < 0.1,

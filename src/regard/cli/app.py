@@ -10,6 +10,7 @@ import typer
 
 from regard import __version__
 from regard.cli.bench import bench
+from regard.cli.claims import claims
 from regard.cli.classify import classify
 from regard.cli.compare import compare
 from regard.cli.data import data
@@ -46,6 +47,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     evaluate: "regard evaluate runs/dates --json",
     see: "regard see runs/dates 'March 3rd, 2031' --out dates.html --out dates.png",
     compare: "regard compare dates --decoders luong,transformer --scores dot,general",
+    claims: "regard claims scale order",
     gallery: "regard gallery --out gallery",
     doctor: "regard doctor --json",
 }
