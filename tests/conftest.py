@@ -1,8 +1,9 @@
-"""For all tests: threads, hypothesis, and a real browser."""
+"""For all tests: threads, hypothesis, runs of every task, and a real browser."""
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,3 +40,37 @@ def browser() -> Iterator[Any]:
         opened = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield opened
         opened.close()
+
+
+TINY = {
+    "translate": ("dates", ["data.count=40", "data.valid_count=3", "model.hidden=5"]),
+    "classify": ("classify", ["data.count=40", "model.dim=5", "model.hidden=3"]),
+    "pair": ("pair", ["data.count=20", "model.dim=8", "model.heads=2"]),
+    "recommend": ("recommend", ["data.count=11", "data.catalogue=200", "model.dim=4"]),
+    "graph": ("graph", ["data.name=generated", "data.count=50"]),
+    "memory": ("memory", ["data.longest=2", "data.held_out=2", "model.slots=7", "model.hidden=5"]),
+    "image": ("image", ["data.count=40", "model.dim=4", "model.heads=2", "model.layers=1"]),
+    "language": ("language", ["data.count=60", "data.context=16", "model.dim=8", "model.heads=2"]),
+    "hard": ("hard", ["data.count=50", "data.held_out=5", "model.dim=5"]),
+}
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the run directory of a task by name, trained for one step; do not write into it."""
+    runs: dict[str, Path] = {}
+
+    def make(task: str) -> Path:
+        if task not in runs:
+            import regard
+            from regard.training import Silent
+
+            recipe, settings = TINY[task]
+            run = tmp_path_factory.mktemp("tiny") / task
+            short = ["training.steps=1", "training.epochs=", "training.threads=1"]
+            schedule = ["training.schedule=constant", "training.warmup=0"]
+            regard.train(recipe, run, settings=[*settings, *short, *schedule], progress=Silent())
+            runs[task] = run
+        return runs[task]
+
+    return make

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         ScaledDot,
     )
     from regard.core.weighted_sum import weighted_sum
-    from regard.tasks import load
+    from regard.tasks import load, train
     from regard.trace import capture, load_trace
 
 __version__ = "0.1.0"
@@ -57,7 +57,7 @@ _EXPORTS = {
         "Location", "ScaledDot",
     ),
     "regard.core.weighted_sum": ("weighted_sum",),
-    "regard.tasks": ("load",),
+    "regard.tasks": ("load", "train"),
     "regard.trace": ("capture", "load_trace"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
@@ -92,6 +92,7 @@ __all__ = [
     "load",
     "load_trace",
     "segments",
+    "train",
     "visible",
     "weighted_sum",
     "window",
