@@ -27,15 +27,15 @@ def test_pointing_at_a_word_says_what_it_attends_to(open_page: Callable, aligned
     assert tab.sentence() == "Point at a word or a cell."
 
 
-def test_a_click_keeps_a_word_and_escape_lets_go(open_page: Callable, aligned: Trace) -> None:
+def test_a_click_pins_a_word_and_escape_unpins_it(open_page: Callable, aligned: Trace) -> None:
     tab = open_page(aligned)
     tab.page.click(WORD.format("query", 1))
     tab.page.hover(WORD.format("query", 4))
-    assert tab.sentence().startswith("accord attends 0.82 to agreement (kept")
+    assert tab.sentence().startswith("accord attends 0.82 to agreement (pinned")
     chosen = tab.page.locator('[role=option][aria-selected="true"]')
     assert chosen.all_inner_texts() == ["accord"]
     tab.page.locator("regard-strip .words.query").press("Escape")
-    assert "kept" not in tab.sentence()
+    assert "pinned" not in tab.sentence()
 
 
 def test_the_keyboard_alone_reaches_a_cell_a_word_and_a_head(
@@ -45,7 +45,7 @@ def test_the_keyboard_alone_reaches_a_cell_a_word_and_a_head(
     tab.page.locator("regard-heatmap .stage").focus()
     for key in ("ArrowDown", "ArrowRight", "Enter"):
         tab.page.keyboard.press(key)
-    assert tab.sentence().startswith("accord attends 0.82 to agreement (kept")
+    assert tab.sentence().startswith("accord attends 0.82 to agreement (pinned")
     tab.page.keyboard.press("Escape")
     tab.page.locator("regard-strip .words.key").focus()
     tab.page.keyboard.press("End")
@@ -66,7 +66,7 @@ def test_the_keyboard_alone_reaches_a_cell_a_word_and_a_head(
     heads.page.keyboard.press("Space")
     heads.until("document.querySelectorAll('regard-heads [aria-pressed=true]').length === 2")
     query = "document.querySelector('regard-workflow .chosen-query').innerText"
-    heads.until(f"{query}.includes('mean of 2 heads')")
+    heads.until(f"{query}.includes('mean of heads 0, 1')")
 
 
 def test_the_share_decides_how_many_links_there_are(open_page: Callable, aligned: Trace) -> None:
@@ -203,14 +203,56 @@ def test_the_interface_speaks_korean(open_page: Callable, aligned: Trace) -> Non
     assert tab.page.locator("h2").first.inner_text() == "Links"
 
 
-def test_both_languages_say_the_same_things(open_page: Callable, aligned: Trace) -> None:
-    code = (Path(regard.__file__).parent / "visual/page/web/words.js").read_text(encoding="utf-8")
+def test_both_languages_have_the_same_texts() -> None:
+    code = (Path(regard.__file__).parent / "visual/page/web/texts.js").read_text(encoding="utf-8")
     english, korean = code.split("  ko: {")
     names = [
         {line.split(":")[0].strip() for line in half.splitlines() if line.startswith("    ")}
         for half in (english, korean.split("};")[0])
     ]
     assert names[0] == names[1]
+
+
+def test_the_title_names_model_input_and_output(open_page: Callable, aligned: Trace) -> None:
+    about = {"model": "runs/en-fr", "text": "the agreement", "translation": "l'accord"}
+    tab = open_page(Trace(aligned.calls, aligned.tokens, about))
+    assert tab.page.title() == "the agreement → l'accord · Attention map: runs/en-fr"
+    assert tab.page.locator("h1").inner_text() == "Attention map: runs/en-fr"
+    assert tab.page.locator("header .text").inner_text() == "the agreement → l'accord"
+
+
+def test_settings_come_after_the_views_that_they_change(
+    open_page: Callable, aligned: Trace
+) -> None:
+    tab = open_page(aligned)
+    places = [
+        tab.page.locator(name).bounding_box()["y"]
+        for name in ("h1", "regard-strip", "regard-heatmap", ".toolbar")
+    ]
+    assert places == sorted(places)
+
+
+def test_a_page_opens_on_an_informative_head(open_page: Callable) -> None:
+    sink, even = torch.eye(5)[[0] * 5], torch.full((5, 5), 0.2)
+    far = torch.eye(5)[[3, 4, 0, 1, 2]]
+    maps = {"a": torch.stack([even, far * 0.9 + 0.02]), "b": torch.stack([sink, torch.eye(5)])}
+    tab = open_page(Trace.of_maps(maps, queries="abcde"))
+    assert tab.page.locator("regard-workflow .chosen-query").inner_text() == "a · a · head 1"
+
+
+def test_marks_of_word_starts_are_not_shown(open_page: Callable) -> None:
+    tokens = ["▁low", "er", "▁", "Ġcat", "a▁b"]
+    tab = open_page(Trace.of_maps({"a": torch.eye(5)}, queries=tokens))
+    words = tab.page.locator("regard-strip .words.query .word").all_inner_texts()
+    assert words == ["low", "er", "␣", "cat", "a b"]
+
+
+def test_the_scale_can_follow_the_data(open_page: Callable) -> None:
+    tab = open_page(Trace.of_maps({"a": torch.full((5, 5), 0.2)}, queries="abcde"))
+    assert tab.page.locator("regard-scale").inner_text().split() == ["0", "1"]
+    tab.page.select_option("#regard-scaleRange", "data")
+    tab.settle()
+    assert tab.page.locator("regard-scale").inner_text().split() == ["0", "0.20"]
 
 
 def test_hostile_tokens_are_shown_as_text(open_page: Callable) -> None:

@@ -47,7 +47,7 @@ def document(traces: Trace | Mapping[str, Trace], *, language: str = "en") -> st
         "<regard-page></regard-page>\n"
         f'<script type="application/json" id="regard-data">{_json(data)}</script>\n{packed}'
     )
-    title = data["title"] or "regard"
+    title = " → ".join(filter(None, (data["input"], data["output"]))) or data["model"] or "regard"
     return html_page(body, title=title, style=_style(), language=language, script=bundle())
 
 

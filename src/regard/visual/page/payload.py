@@ -1,7 +1,8 @@
 """Traces as the data of a page: labels, maps, thumbnails, diagnostics, numbers."""
 
 from collections.abc import Mapping, Sequence
-from math import ceil, log10
+from functools import partial
+from math import ceil, log, log10
 from typing import Any
 
 import numpy as np
@@ -49,22 +50,26 @@ def payload(traces: Mapping[str, Trace], *, language: str, chunks: Chunks) -> di
         if is_dense
         else int(np.clip((POOLED / sum(call.heads for call in calls)) ** 0.5, 64, 1024)),
     )
-    shown = [
+    short_names = _short_names([call.name for call in calls])
+    shown: list[dict[str, Any]] = [
         {
             "label": label,
-            "calls": [_call(trace, call, limits, labels, chunks) for call in trace.calls],
+            "calls": [
+                _call(trace, call, limits, labels, chunks, short_names) for call in trace.calls
+            ],
             "outputs": trace.about.get("outputs"),
         }
         for label, trace in ready.items()
     ]
     last = next(reversed(ready.values()))
+    texts = [str(last.about.get(name, "")) for name in ("model", "text", "translation")]
     return {
         "language": language,
-        "title": str(last.about.get("text", "")),
+        **dict(zip(("model", "input", "output"), texts, strict=True)),
         "curve": "root" if longest > MANY_KEYS else "linear",
         "labels": labels.lists,
         "traces": shown,
-        **_first_look(last),
+        **_first_view(last, shown[-1]["calls"]),
     }
 
 
@@ -101,13 +106,30 @@ def _one_example(trace: Trace) -> Trace:
     return trace
 
 
+def _short_names(names: list[str]) -> dict[str, str]:
+    """Names without the parts that all of them share.
+
+    >>> _short_names(["encoder.layers.0.attention", "encoder.layers.11.attention"])
+    {'encoder.layers.0.attention': '0', 'encoder.layers.11.attention': '11'}
+    """
+    parts = [name.split(".") for name in dict.fromkeys(names)]
+    shared = set.intersection(*map(set, parts)) if len(parts) > 1 else set()
+    return {".".join(own): ".".join(p for p in own if p not in shared) or own[-1] for own in parts}
+
+
 def _call(
-    trace: Trace, call: Call, limits: _Limits, labels: _Labels, chunks: Chunks
+    trace: Trace,
+    call: Call,
+    limits: _Limits,
+    labels: _Labels,
+    chunks: Chunks,
+    short_names: Mapping[str, str],
 ) -> dict[str, Any]:
     found = scan(call, top=limits.top, pool=limits.pool, thumb=THUMB)
     queries, keys = trace.labels(call)
     about = {
         "name": call.name,
+        "shortName": short_names[call.name],
         "queries": call.queries,
         "keys": call.keys,
         "queryLabels": labels.index(queries),
@@ -161,10 +183,29 @@ def _diagnostics(found: Scan) -> list[dict[str, float]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _first_look(trace: Trace) -> dict[str, Any]:
-    """Begin where two texts meet, if they do, since an alignment says most."""
-    crossing = [i for i, call in enumerate(trace.calls) if call.queries != call.keys]
-    return {"call": crossing[-1] if crossing else 0}
+def _first_view(trace: Trace, shown: list[dict[str, Any]]) -> dict[str, Any]:
+    """The call and head to open with: the most informative one, of cross-attention if there is any.
+
+    A head is informative if it is focused, and neither on the first key nor, in self-attention, on
+    the diagonal or its neighbours.
+    """
+    is_cross = [call.queries != call.keys for call in trace.calls]
+
+    def score(index: int, head: int) -> float:
+        call, found = shown[index], shown[index]["diagnostics"][head]
+        focus = 1 - found["entropy"] / max(log(max(call["columns"], 2)), 1e-9)
+        trivial = (
+            [0.0] if is_cross[index] else [found["diagonal"], found["previous"], found["next"]]
+        )
+        return focus * (1 - found["sink"]) * (1 - min(max(*trivial, 0.0), 1.0))
+
+    heads = {index: range(call.heads) for index, call in enumerate(trace.calls)}
+    best = {index: max(own, key=partial(score, index)) for index, own in heads.items()}
+    for index, call in enumerate(shown):
+        call["firstHead"] = best[index]
+    candidates = [index for index in best if is_cross[index]] or list(best)
+    first = max(candidates, key=lambda index: score(index, best[index]))
+    return {"call": first, "heads": [best[first]]}
 
 
 def _text(value: object) -> str:

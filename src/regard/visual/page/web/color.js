@@ -21,9 +21,9 @@ function table(hex) {
 
 export const PALETTES = { viridis: table(VIRIDIS), gray: table("000000ffffff") };
 
-/** How far up the palette a weight stands, 0 to 255; a root makes small weights visible. */
-function level({ curve }, weight) {
-  const share = Math.min(Math.max(weight, 0), 1);
+/** The place of a weight in the palette, 0 to 255; the square root brings out small weights. */
+function level({ curve, top = 1 }, weight) {
+  const share = Math.min(Math.max(weight / top, 0), 1);
   return Math.round(255 * (curve === "root" ? Math.sqrt(share) : share));
 }
 
@@ -34,13 +34,13 @@ function channels(look, weight) {
 
 /**
  * CSS colour of a weight between 0 and 1.
- * @param {{colors: string, curve: string}} look such as the view
+ * @param {{colors: string, curve: string, top: number}} look such as the view
  */
 export function color(look, weight) {
   return `rgb(${[...channels(look, weight)].join(" ")})`;
 }
 
-/** Black or white, whichever is easier to read on the colour of a weight. */
+/** Black or white, whichever has more contrast with the colour of a weight. */
 export function ink(look, weight) {
   const [red, green, blue] = channels(look, weight);
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 120 ? "#000" : "#fff";
@@ -50,6 +50,7 @@ export function ink(look, weight) {
 export function paint(image, weights, look) {
   const cells = new Uint32Array(image.data.buffer);
   const table = new Uint32Array(PALETTES[look.colors].buffer);
-  for (let i = 0; i < cells.length; i++) cells[i] = table[level(look, weights[i])];
+  const { curve, top } = look; // reading `top` may cost a search
+  for (let i = 0; i < cells.length; i++) cells[i] = table[level({ curve, top }, weights[i])];
   return image;
 }

@@ -1,9 +1,10 @@
 // <regard-graph>: words as nodes, weights as edges from the query to what it attends to.
 
 import { element, Panel } from "regard/panel.js";
-import { shown } from "regard/words.js";
+import { tokenText } from "regard/texts.js";
 
 const MOST = 48; // nodes
+const HORIZONTAL = 24; // nodes whose labels need no rotation
 const SIZE = 520;
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -11,7 +12,7 @@ export class Graph extends Panel {
   build() {
     this.picture = svg("svg", { viewBox: `0 0 ${SIZE} ${SIZE}`, "aria-hidden": "true" });
     this.stage = element("div", {
-      class: "stage", tabindex: "0", role: "application", "data-say-label": "graph",
+      class: "stage", tabindex: "0", role: "application", "data-aria": "graph",
       onkeydown: (event) => this.press(event), onpointerleave: () => this.view.point(null, null),
     }, this.picture);
     this.note = element("p", { class: "small" });
@@ -20,12 +21,12 @@ export class Graph extends Panel {
   }
 
   update(changed) {
-    if (["map", "trace", "share", "language"].some((name) => changed.has(name))) this.soon(this.layout);
+    if (["map", "trace", "share", "language"].some((name) => changed.has(name))) this.schedule(this.layout);
     else if (changed.has("query") || changed.has("key") || changed.has("locked")) {
       const { query, key } = this.view;
       const isShown = (side, index) => index === null || this.nodes.some((n) => n[side] === index);
-      if (this.isPart && !(isShown("query", query) && isShown("key", key))) this.later(this.layout);
-      else this.soon(this.light);
+      if (this.isPart && !(isShown("query", query) && isShown("key", key))) this.scheduleLater(this.layout);
+      else this.schedule(this.highlight);
     }
   }
 
@@ -45,8 +46,8 @@ export class Graph extends Panel {
     if (!isSelf) {
       for (let i = columns - 1; i >= 0; i--) if (kept("key", i)) nodes.push({ query: null, key: i, text: keys[i] });
     }
-    this.note.textContent = this.isPart ? this.view.say("graphPart", { shown: nodes.length, all: total }) : "";
-    const count = Math.max(nodes.length, 1), longest = Math.max(...nodes.map(({ text }) => [...short(shown(text))].length), 1);
+    this.note.textContent = this.isPart ? this.view.text("graphPart", { shown: nodes.length, all: total }) : "";
+    const count = Math.max(nodes.length, 1), longest = Math.max(...nodes.map(({ text }) => [...short(tokenText(text))].length), 1);
     const radius = SIZE / 2 - Math.min(100, 24 + 8 * longest);
     nodes.forEach((node, i) => {
       // queries down the right side, keys down the left; words of one text all around
@@ -90,7 +91,7 @@ export class Graph extends Panel {
     const words = svg("g", {});
     for (const node of this.nodes) {
       const isRight = Math.cos(node.angle) >= 0;
-      const degrees = (node.angle * 180) / Math.PI;
+      const degrees = this.nodes.length > HORIZONTAL ? (node.angle * 180) / Math.PI : isRight ? 0 : 180;
       node.dot = svg("circle", {
         cx: node.x, cy: node.y, r: 4 + 3 * Math.sqrt(received.get(node) ?? 0),
         class: node.query === null ? "key" : node.key === null ? "query" : "both",
@@ -99,19 +100,19 @@ export class Graph extends Panel {
         transform: `translate(${node.x} ${node.y}) rotate(${isRight ? degrees : degrees + 180})`,
         x: isRight ? 13 : -13, dy: "0.35em", "text-anchor": isRight ? "start" : "end",
       });
-      node.label.textContent = short(shown(node.text));
+      node.label.textContent = short(tokenText(node.text));
       node.group = svg("g", { class: "node" });
       node.group.append(node.dot, node.label);
       node.group.addEventListener("pointerenter", () => this.view.point(node.query, node.query === null ? node.key : null));
-      node.group.addEventListener("click", () => this.view.keep(node.query, node.query === null ? node.key : null));
+      node.group.addEventListener("click", () => this.view.pin(node.query, node.query === null ? node.key : null));
       words.append(node.group);
     }
     this.picture.replaceChildren(edges, words);
-    this.light();
+    this.highlight();
   }
 
-  /** Bring out the edges of what is chosen. */
-  light() {
+  /** Highlight the edges of the selection. */
+  highlight() {
     const { query, key } = this.view;
     const focused = query !== null || key !== null;
     const touched = new Set();
@@ -136,8 +137,8 @@ export class Graph extends Panel {
     if (event.key in moves) {
       const next = now === null ? 0 : Math.min(Math.max(now + moves[event.key], 0), rows - 1);
       this.view.change({ query: next, key: null });
-    } else if (event.key === "Enter" || event.key === " ") this.view.keep(now ?? 0, null);
-    else if (event.key === "Escape") this.view.release();
+    } else if (event.key === "Enter" || event.key === " ") this.view.pin(now ?? 0, null);
+    else if (event.key === "Escape") this.view.unpin();
     else return;
     event.preventDefault();
   }

@@ -1,4 +1,4 @@
-// <regard-heads>: a thumbnail of every head of every attention, in the order one asks for.
+// <regard-heads>: a thumbnail of every head of every attention call, in a chosen order.
 
 import { paint } from "regard/color.js";
 import { element, Panel } from "regard/panel.js";
@@ -9,19 +9,19 @@ export class Heads extends Panel {
   build() {
     this.select = element("select", { id: "regard-sort", onchange: () => this.view.change({ sort: this.select.value }) });
     this.label = element("label", { for: "regard-sort" });
-    this.grid = element("div", { class: "grid", role: "group", "data-say-label": "heads" });
+    this.grid = element("div", { class: "grid", role: "group", "data-aria": "heads" });
     this.append(element("div", { class: "tools" }, this.label, this.select), this.grid);
     this.grid.addEventListener("keydown", (event) => this.press(event));
   }
 
   async update(changed) {
     if (changed.has("language") || !this.select.options.length) {
-      this.label.textContent = this.view.say("sort");
+      this.label.textContent = this.view.text("sort");
       this.select.replaceChildren(...ORDERS.map((order) =>
-        element("option", { value: order, selected: order === this.view.sort }, this.view.say(order))));
+        element("option", { value: order, selected: order === this.view.sort }, this.view.text(order))));
     }
     if (changed.has("trace") || changed.has("sort") || changed.has("language") || !this.buttons) await this.fill();
-    else if (changed.has("colors") || changed.has("curve")) this.paint();
+    else if (["colors", "curve", "range"].some((name) => changed.has(name))) this.paint();
     if (["trace", "call", "heads", "map", "sort", "language"].some((name) => changed.has(name))) this.mark();
   }
 
@@ -41,7 +41,8 @@ export class Heads extends Panel {
     if (sort === "byLayer") {
       calls.forEach((about, call) => {
         const own = this.buttons.filter((entry) => entry.call === call).map((entry) => entry.button);
-        rows.push(element("span", { class: "layer", title: about.name }, about.name),
+        const parts = about.name.split(/(?<=[._])/).flatMap((part) => [part, element("wbr")]);
+        rows.push(element("span", { class: "layer", title: about.name }, ...parts),
           element("div", { class: "row" }, ...own));
       });
     } else rows.push(element("div", { class: "row flat" }, ...this.buttons.map((entry) => entry.button)));
@@ -53,8 +54,8 @@ export class Heads extends Panel {
 
   button({ about, call, head, numbers, thumb }) {
     const digits = (value) => value.toFixed(2);
-    const name = this.view.say("head", {
-      name: about.name, head: (about.headNumbers ?? [])[head] ?? head, entropy: digits(numbers.entropy),
+    const name = this.view.text("head", {
+      name: about.name, head: this.view.headNumber(head, about), entropy: digits(numbers.entropy),
       most: digits(Math.log(Math.max(about.columns, 1))),
       sink: digits(numbers.sink), diagonal: digits(numbers.diagonal),
     });
@@ -62,7 +63,14 @@ export class Heads extends Panel {
       type: "button", class: "thumb", "aria-label": name, title: name, "aria-pressed": "false", tabindex: "-1",
       onclick: (event) => this.choose(call, head, event.shiftKey),
       ondblclick: () => this.choose(call, head, false),
-    }, element("canvas", { width: thumb.width, height: thumb.height, "aria-hidden": "true" }));
+    }, element("canvas", { width: thumb.width, height: thumb.height, "aria-hidden": "true" }), this.caption(about, head));
+  }
+
+  /** What is written below a thumbnail: its head, and its call where that is not beside it. */
+  caption(about, head) {
+    const number = String(this.view.headNumber(head, about));
+    return element("span", { class: "caption", "aria-hidden": "true" },
+      this.view.sort === "byLayer" ? number : `${about.shortName}·${number}`);
   }
 
   choose(call, head, isMore) {
@@ -74,10 +82,12 @@ export class Heads extends Panel {
   }
 
   paint() {
+    const { colors, curve, range } = this.view;
     for (const { button, thumb } of this.buttons) {
+      const top = range === "data" ? Math.max(...thumb.weights) || 1 : 1;
       const context = button.firstChild.getContext("2d");
       const image = context.createImageData(thumb.width, thumb.height);
-      context.putImageData(paint(image, thumb.weights, this.view), 0, 0);
+      context.putImageData(paint(image, thumb.weights, { colors, curve, top }), 0, 0);
     }
   }
 

@@ -2,19 +2,21 @@
 
 import { color, ink, paint } from "regard/color.js";
 import { css, element, Panel, sharpen } from "regard/panel.js";
-import { shown } from "regard/words.js";
+import { number, tokenText } from "regard/texts.js";
 
 const LARGEST_CELL = 56;
+const LEVELS = 3; // lines of horizontal key labels, before they are rotated
+const LINE = 16; // pixels
 const FONT = "12px system-ui, sans-serif";
 
 export class Heatmap extends Panel {
   build() {
     const button = (name, sign, action) =>
-      element("button", { type: "button", "data-say": name, onclick: action }, sign);
+      element("button", { type: "button", "data-tooltip": name, onclick: action }, sign);
     this.canvas = element("canvas", { "aria-hidden": "true" });
     this.over = element("canvas", { class: "over", "aria-hidden": "true" });
     this.stage = element("div", {
-      class: "stage", tabindex: "0", role: "application", "data-say-label": "heatmap",
+      class: "stage", tabindex: "0", role: "application", "data-aria": "heatmap",
       onkeydown: (event) => this.press(event),
       onpointermove: (event) => this.move(event),
       onpointerdown: (event) => this.grab(event),
@@ -30,7 +32,7 @@ export class Heatmap extends Panel {
         button("zoomOut", "−", () => this.zoom(1 / 1.6)),
         button("fit", "⤢", () => this.fit())),
       this.stage, this.note);
-    new ResizeObserver(() => this.view.map && this.soon(this.layout)).observe(this);
+    new ResizeObserver(() => this.view.map && this.schedule(this.layout)).observe(this);
   }
 
   update(changed) {
@@ -39,15 +41,15 @@ export class Heatmap extends Panel {
       if (shape !== this.shape) this.window = null;
       this.shape = shape;
       this.layout();
-    } else if (changed.has("colors") || changed.has("curve") || changed.has("theme")) this.soon(this.draw);
+    } else if (["colors", "curve", "range", "theme"].some((name) => changed.has(name))) this.schedule(this.draw);
     if (changed.has("map") || changed.has("language")) {
       const { exact } = this.view.map;
-      this.note.textContent = exact === Infinity ? "" : this.view.say("pooled", { k: exact });
+      this.note.textContent = exact === Infinity ? "" : this.view.text("pooled", { k: exact });
     }
-    if (changed.has("query") || changed.has("key") || changed.has("locked")) this.soon(this.mark);
+    if (changed.has("query") || changed.has("key") || changed.has("locked")) this.schedule(this.mark);
   }
 
-  /** How much room labels and cells get; then everything is drawn. */
+  /** Divide the room between labels and cells, and draw. Key labels are horizontal if they fit. */
   layout() {
     const [queries, keys] = this.view.labels;
     const { rows, columns } = this.view.map;
@@ -57,7 +59,7 @@ export class Heatmap extends Panel {
       let width = 16;
       const every = Math.ceil(labels.length / 400);
       for (let i = 0; i < labels.length; i += every) {
-        width = Math.max(width, context.measureText(shown(labels[i])).width);
+        width = Math.max(width, context.measureText(tokenText(labels[i])).width);
       }
       return Math.min(width, most) + 10;
     };
@@ -65,11 +67,13 @@ export class Heatmap extends Panel {
     this.left = widest(queries, Math.min(130, width / 3));
     const room = width - this.left - 2;
     const high = widest(keys, 120);
-    this.flat = high - 4 <= room / columns; // key labels fit above their columns as they are
-    this.top = this.flat ? 22 : high;
-    const most = Math.max(Math.min(window.innerHeight * 0.75, 640) - this.top, 160);
-    this.smallest = Math.min(room / columns, most / rows, LARGEST_CELL);
-    this.largest = LARGEST_CELL;
+    const most = Math.max(Math.min(window.innerHeight * 0.75, 640) - 22, 160);
+    this.largest = Math.max(LARGEST_CELL, Math.min(high, 96));
+    this.smallest = Math.min(room / columns, most / rows, this.largest);
+    // neighbours that are wider than a cell stand on different lines
+    this.levels = Math.ceil((high - 4) / this.smallest);
+    this.flat = this.levels <= LEVELS;
+    this.top = this.flat ? 6 + LINE * this.levels : high;
     const roomy = Math.max(this.smallest, 14); // where all is too small to read, zoom has more room
     this.plotWidth = Math.min(roomy * columns, room);
     this.plotHeight = Math.min(roomy * rows, most);
@@ -137,7 +141,7 @@ export class Heatmap extends Panel {
     for (let query = Math.ceil(top / every) * every; query < bottom; query += every) {
       const place = this.top + (query + 0.5 - y) * cell;
       if (place < this.top || place > this.top + this.plotHeight) continue;
-      context.fillText(cut(context, shown(queries[query]), this.left - 8), this.left - 6, place);
+      context.fillText(cut(context, tokenText(queries[query]), this.left - 8), this.left - 6, place);
     }
     context.textAlign = this.flat ? "center" : "left";
     for (let key = Math.ceil(left / every) * every; key < right; key += every) {
@@ -146,13 +150,13 @@ export class Heatmap extends Panel {
       context.save();
       context.translate(place, this.top - 6);
       if (!this.flat) context.rotate(-Math.PI / 2);
-      const label = this.flat ? shown(keys[key]) : cut(context, shown(keys[key]), this.top - 8);
-      context.fillText(label, 0, this.flat ? -5 : 0);
+      const label = this.flat ? tokenText(keys[key]) : cut(context, tokenText(keys[key]), this.top - 8);
+      context.fillText(label, 0, this.flat ? -4 - LINE * ((key / every) % this.levels) : 0);
       context.restore();
     }
   }
 
-  /** The cross of the chosen query and key. */
+  /** Outline the selected query and key. */
   mark() {
     const context = sharpen(this.over, this.width, this.height);
     const { query, key } = this.view;
@@ -201,7 +205,7 @@ export class Heatmap extends Panel {
       this.window.x = this.dragged.x - (place[0] - left) / cell;
       this.window.y = this.dragged.y - (place[1] - top) / cell;
       this.clamp();
-      this.soon(this.draw);
+      this.schedule(this.draw);
     } else this.view.point(...this.at(place));
   }
 
@@ -213,7 +217,7 @@ export class Heatmap extends Panel {
   drop(event) {
     const { far } = this.dragged ?? { far: true };
     this.dragged = null;
-    if (!far) this.view.keep(...this.at(this.place(event)));
+    if (!far) this.view.pin(...this.at(this.place(event)));
   }
 
   wheel(event) {
@@ -235,8 +239,8 @@ export class Heatmap extends Panel {
     const actions = {
       "+": () => this.zoom(1.6, this.middle()), "=": () => this.zoom(1.6, this.middle()),
       "-": () => this.zoom(1 / 1.6, this.middle()), 0: () => this.fit(),
-      Enter: () => this.view.keep(query, key), " ": () => this.view.keep(query, key),
-      Escape: () => this.view.release(),
+      Enter: () => this.view.pin(query, key), " ": () => this.view.pin(query, key),
+      Escape: () => this.view.unpin(),
     };
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (moves[event.key]) {
@@ -249,7 +253,7 @@ export class Heatmap extends Panel {
     event.preventDefault();
   }
 
-  /** Where the chosen cell is, or the middle of the picture. */
+  /** The selected cell, if any. */
   middle() {
     const { query, key } = this.view;
     if (query === null || key === null) return undefined;
@@ -266,7 +270,7 @@ export class Heatmap extends Panel {
     if (x !== this.window.x || y !== this.window.y) {
       Object.assign(this.window, { x, y });
       this.clamp();
-      this.soon(this.draw);
+      this.schedule(this.draw);
     }
   }
 
@@ -277,12 +281,12 @@ export class Heatmap extends Panel {
     this.window.y = y + (at[1] - this.top) * (1 / cell - 1 / size);
     this.window.cell = size;
     this.clamp();
-    this.soon(this.draw);
+    this.schedule(this.draw);
   }
 
   fit() {
     this.window = { cell: this.smallest, x: 0, y: 0 };
-    this.soon(this.draw);
+    this.schedule(this.draw);
   }
 
   clamp() {
@@ -301,15 +305,18 @@ function cut(context, text, width) {
   return letters.join("") + "…";
 }
 
-/** The scale from 0 to 1 as a strip of colours. */
+/** The colour scale, from 0 to 1 or to the largest weight. */
 export class Scale extends Panel {
   build() {
     this.bar = element("span", { class: "bar", "aria-hidden": "true" });
-    this.append("0", this.bar, "1");
+    this.end = element("span");
+    this.append("0", this.bar, this.end);
   }
 
   update() {
-    const stops = Array.from({ length: 33 }, (_, i) => color(this.view, i / 32));
+    const { colors, curve, top } = this.view;
+    const stops = Array.from({ length: 33 }, (_, i) => color({ colors, curve }, i / 32));
+    this.end.textContent = top === 1 ? "1" : number(top);
     this.bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
   }
 }

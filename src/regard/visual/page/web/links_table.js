@@ -1,7 +1,7 @@
-// <regard-table>: every row of the map in words, for those who listen and those who read.
+// <regard-table>: the links of every row as text, for screen readers too.
 
 import { element, Panel } from "regard/panel.js";
-import { shown } from "regard/words.js";
+import { tokenText } from "regard/texts.js";
 
 const PAGE = 50; // rows at once
 
@@ -10,19 +10,19 @@ export class LinksTable extends Panel {
     this.start = 0;
     this.head = element("tr");
     this.body = element("tbody");
-    this.caption = element("caption", { class: "heard" });
+    this.caption = element("caption", { class: "visually-hidden" });
     this.range = element("span", { class: "small" });
     const turn = (name, pages) =>
-      element("button", { type: "button", "data-say": name, onclick: () => this.turn(pages) }, pages < 0 ? "←" : "→");
+      element("button", { type: "button", "data-tooltip": name, onclick: () => this.turn(pages) }, pages < 0 ? "←" : "→");
     this.turner = element("div", { class: "tools" }, turn("before", -1), turn("after", 1), this.range);
     this.append(this.turner,
-      element("div", { class: "scroll", tabindex: "0", role: "region", "data-say-label": "table" },
+      element("div", { class: "scroll", tabindex: "0", role: "region", "data-aria": "table" },
         element("table", {}, this.caption, element("thead", {}, this.head), this.body)));
   }
 
   update(changed) {
-    if (["map", "trace", "share", "language"].some((name) => changed.has(name))) this.soon(this.fill);
-    else if (changed.has("query")) this.soon(this.mark);
+    if (["map", "trace", "share", "language"].some((name) => changed.has(name))) this.schedule(this.fill);
+    else if (changed.has("query")) this.schedule(this.mark);
   }
 
   turn(pages) {
@@ -39,15 +39,15 @@ export class LinksTable extends Panel {
     const [queries] = view.labels;
     const end = Math.min(this.start + PAGE, rows);
     this.turner.hidden = rows <= PAGE;
-    this.range.textContent = view.say("range", { from: this.start + 1, to: end, all: rows });
-    this.caption.textContent = view.say("tableHelp");
+    this.range.textContent = view.text("range", { from: this.start + 1, to: end, all: rows });
+    this.caption.textContent = view.text("tableHelp");
     this.head.replaceChildren(
-      element("th", { scope: "col" }, view.say("query")), element("th", { scope: "col" }, view.say("attends")));
+      element("th", { scope: "col" }, view.text("query")), element("th", { scope: "col" }, view.text("attends")));
     const lines = [];
     for (let query = this.start; query < end; query++) {
-      const name = element("th", { scope: "row", dir: "auto" }, shown(queries[query]));
+      const name = element("th", { scope: "row", dir: "auto" }, tokenText(queries[query]));
       const cell = element("td", {}, view.rowSentence(query));
-      lines.push(element("tr", { "data-query": query, onclick: () => view.keep(query, null) }, name, cell));
+      lines.push(element("tr", { "data-query": query, onclick: () => view.pin(query, null) }, name, cell));
     }
     this.body.replaceChildren(...lines);
     this.mark();

@@ -1,4 +1,4 @@
-// <regard-page>: the toolbar and all views of one payload, linked.
+// <regard-page>: a title, linked views of one payload, and their settings.
 
 import "regard/graph.js";
 import "regard/heads.js";
@@ -9,7 +9,7 @@ import "regard/workflow.js";
 import { element } from "regard/panel.js";
 import { Payload } from "regard/payload.js";
 import { View } from "regard/view.js";
-import { LANGUAGES } from "regard/words.js";
+import { LANGUAGES } from "regard/texts.js";
 
 const SECTIONS = ["strip", "heatmap", "heads", "workflow", "graph", "table"];
 
@@ -23,28 +23,35 @@ export class Page extends HTMLElement {
     this.view = new View(new Payload(data, chunk), {
       language: data.language, curve: data.curve ?? "linear", call: data.call ?? 0, heads: data.heads ?? [0],
     });
-    this.view.addEventListener("change", (event) => this.hear(event.detail));
+    this.view.addEventListener("change", (event) => this.onChange(event.detail));
     this.replaceChildren(this.header(), this.main());
-    this.words();
+    this.translate();
     await this.view.load(["trace", "call"]);
     this.dataset.ready = String(Math.round(performance.now()));
   }
 
+  /** The title: the model, its input and its output, as far as they are known. */
   header() {
-    const { view } = this;
-    const title = view.payload.data.title;
+    const { model, input, output } = this.view.payload.data;
     this.heading = element("h1");
-    this.text = title ? element("p", { class: "text", dir: "auto" }, title) : null;
-    const tools = element("div", { class: "toolbar" },
+    const parts = [input, output].filter(Boolean).map((text) => element("bdi", {}, text));
+    if (parts.length === 2) parts.splice(1, 0, " → ");
+    return element("header", {}, element("a", { class: "skip", href: "#regard-heatmap", "data-text": "skip" }),
+      this.heading, element("p", { class: "text", title: model }, ...parts));
+  }
+
+  settings() {
+    const { view } = this;
+    const tools = element("section", { class: "toolbar", "data-aria": "settings" },
       this.picker("layer", this.calls(), view.call, (value) => this.pick(Number(value))),
       this.slider("share", 5, 100, Math.round(view.share * 100), (value) => view.change({ share: value / 100 }), (v) => `${v} %`),
       this.picker("colors", [["viridis"], ["gray"]], view.colors, (colors) => view.change({ colors })),
+      this.picker("scaleRange", [["fixed"], ["data"]], view.range, (range) => view.change({ range })),
       this.picker("curve", [["linear"], ["root"]], view.curve, (curve) => view.change({ curve })),
       this.picker("theme", [["auto"], ["light"], ["dark"]], view.theme, (theme) => view.change({ theme })),
       this.picker("language", Object.entries(LANGUAGES), view.language, (language) => view.change({ language })));
-    if (view.payload.traces.length > 1) tools.append(this.checkpoints());
-    return element("header", {}, element("a", { class: "skip", href: "#regard-heatmap", "data-say-text": "skip" }),
-      this.heading, this.text, tools);
+    if (view.payload.traces.length > 1) tools.prepend(this.checkpoints());
+    return tools;
   }
 
   calls() {
@@ -52,15 +59,15 @@ export class Page extends HTMLElement {
   }
 
   pick(call) {
-    this.view.change({ call, heads: [0] });
+    this.view.change({ call, heads: [this.view.payload.call(this.view.trace, call).firstHead ?? 0] });
   }
 
-  picker(word, options, chosen, act) {
+  picker(word, options, selected, act) {
     const id = `regard-${word}`;
     const select = element("select", { id, onchange: () => act(select.value) });
     select.append(...options.map(([value, text]) =>
-      element("option", { value, selected: value === String(chosen), "data-say-text": text ? null : value }, text ?? "")));
-    return element("div", { class: "field" }, element("label", { for: id, "data-say-text": word }), select);
+      element("option", { value, selected: value === String(selected), "data-text": text ? null : value }, text ?? "")));
+    return element("div", { class: "field" }, element("label", { for: id, "data-text": word }), select);
   }
 
   slider(word, least, most, value, act, write) {
@@ -75,7 +82,7 @@ export class Page extends HTMLElement {
       },
     });
     input.setAttribute("aria-valuetext", output.textContent);
-    return element("div", { class: "field" }, element("label", { for: id, "data-say-text": word }), input, output);
+    return element("div", { class: "field" }, element("label", { for: id, "data-text": word }), input, output);
   }
 
   /** The slider over the checkpoints of a run: how the alignment was learned. */
@@ -102,7 +109,7 @@ export class Page extends HTMLElement {
         if (Number(input.value) === length - 1) this.play(input);
       }, 700);
     }
-    this.words();
+    this.translate();
   }
 
   main() {
@@ -110,50 +117,55 @@ export class Page extends HTMLElement {
     const main = element("main", {}, this.live);
     for (const name of SECTIONS) {
       const panel = document.createElement(`regard-${name}`);
-      const help = element("p", { class: "small help", id: `regard-${name}-help`, "data-say-text": `${name}Help` });
-      const heading = element("h2", { id: `regard-${name}-title`, "data-say-text": name });
+      const help = element("p", { class: "small help", id: `regard-${name}-help`, "data-text": `${name}Help` });
+      const heading = element("h2", { id: `regard-${name}-title`, "data-text": name });
       const section = element("section", { class: name, id: `regard-${name}`, "aria-labelledby": heading.id },
         element("div", { class: "heading" }, heading, name === "heatmap" ? document.createElement("regard-scale") : null),
         help, panel);
       main.append(section);
       panel.view = this.view;
+      if (name === "heads") main.append(this.settings());
     }
     main.querySelector("regard-scale").view = this.view;
     this.origin = element("dl");
     main.append(element("details", { class: "provenance" },
-      element("summary", { "data-say-text": "provenance" }), this.origin));
+      element("summary", { "data-text": "provenance" }), this.origin));
     return main;
   }
 
-  hear(changed) {
+  onChange(changed) {
     if (changed.has("theme")) document.documentElement.dataset.theme = this.view.theme;
-    if (changed.has("language")) this.words();
+    if (changed.has("language")) this.translate();
     if (changed.has("call") || changed.has("trace")) {
       this.querySelector("#regard-layer").value = String(this.view.call);
+    }
+    if (changed.has("call") || changed.has("trace") || changed.has("language")) {
       this.origin.replaceChildren(...Object.entries(this.view.about.provenance).flatMap(([name, value]) => [
-        element("dt", {}, name), element("dd", {}, String(value))]));
+        element("dt", {}, this.view.text(name)), element("dd", {}, String(value))]));
     }
     if (!this.view.map || this.speaking) return;
     this.speaking = requestAnimationFrame(() => {
       this.speaking = null;
       this.live.textContent = this.view.sentence();
-      if (this.view.locked) this.live.append(element("span", { class: "small" }, ` (${this.view.say("locked")})`));
+      if (this.view.locked) this.live.append(element("span", { class: "small" }, ` (${this.view.text("locked")})`));
     });
   }
 
-  /** Everything that is said, in the language chosen. */
-  words() {
+  /** Write every text of the interface in the selected language. */
+  translate() {
     const { view } = this;
+    const { model, input, output } = view.payload.data;
     document.documentElement.lang = view.language;
-    document.title = this.heading.textContent = view.say("title");
-    if (view.payload.data.title) document.title = `${view.payload.data.title} · ${document.title}`;
-    for (const part of this.querySelectorAll("[data-say-text]")) part.textContent = view.say(part.dataset.sayText);
-    for (const part of this.querySelectorAll("[data-say]")) {
-      part.setAttribute("aria-label", view.say(part.dataset.say));
-      part.title = view.say(part.dataset.say);
+    this.heading.textContent = model ? `${view.text("title")}: ${model}` : view.text("title");
+    const about = [input, output].filter(Boolean).join(" → ");
+    document.title = [about, this.heading.textContent].filter(Boolean).join(" · ");
+    for (const part of this.querySelectorAll("[data-text]")) part.textContent = view.text(part.dataset.text);
+    for (const part of this.querySelectorAll("[data-tooltip]")) {
+      part.setAttribute("aria-label", view.text(part.dataset.tooltip));
+      part.title = view.text(part.dataset.tooltip);
     }
-    for (const part of this.querySelectorAll("[data-say-label]")) part.setAttribute("aria-label", view.say(part.dataset.sayLabel));
-    if (this.player) this.player.textContent = view.say(this.playing ? "pause" : "play");
+    for (const part of this.querySelectorAll("[data-aria]")) part.setAttribute("aria-label", view.text(part.dataset.aria));
+    if (this.player) this.player.textContent = view.text(this.playing ? "pause" : "play");
   }
 }
 

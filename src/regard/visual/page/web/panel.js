@@ -1,10 +1,10 @@
-// One part of the page: it is given a view, draws itself, and hears what changes.
+// The base class of the parts of a page: each draws the shared view and redraws what changes.
 
 export class Panel extends HTMLElement {
   /** @param {import("regard/view.js").View} view */
   set view(view) {
     this.given = view;
-    view.addEventListener("change", (event) => this.hear(event.detail));
+    view.addEventListener("change", (event) => this.onChange(event.detail));
     this.replaceChildren();
     this.build();
     if (view.map) this.update(new Set(["map", "language", "theme"]));
@@ -14,12 +14,12 @@ export class Panel extends HTMLElement {
     return this.given;
   }
 
-  hear(changed) {
+  onChange(changed) {
     if (this.view.map) this.update(changed);
   }
 
-  /** Redraw before the next frame, once, however often it is asked for. */
-  soon(draw) {
+  /** Redraw before the next frame, once, however often this is called. */
+  schedule(draw) {
     if (this.waiting) return this.waiting.add(draw);
     this.waiting = new Set([draw]);
     return requestAnimationFrame(() => {
@@ -29,9 +29,9 @@ export class Panel extends HTMLElement {
     });
   }
 
-  /** Redraw in the frame after the next: what answers the pointer comes first. */
-  later(draw) {
-    requestAnimationFrame(() => this.soon(draw));
+  /** Redraw in the frame after the next: feedback to the pointer comes first. */
+  scheduleLater(draw) {
+    requestAnimationFrame(() => this.schedule(draw));
   }
 }
 
@@ -47,7 +47,7 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** A clean canvas as sharp as the screen; its context draws in CSS pixels. */
+/** Clear a canvas and match the resolution of the screen; its context draws in CSS pixels. */
 export function sharpen(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
   const context = canvas.getContext("2d");

@@ -1,9 +1,9 @@
-// The data of a page: base64 of deflated numbers, unpacked when somebody looks at them.
+// The data of a page: base64 of deflated numbers, unpacked on demand.
 
 import { DenseMap, SparseMap } from "regard/weights.js";
 
 const TYPES = { f4: Float32Array, i2: Int16Array, u1: Uint8Array, u2: Uint16Array, u4: Uint32Array };
-const KEPT = 32e6; // cells of maps that stay unpacked
+const CACHED = 32e6; // cells of maps that stay unpacked
 const HIDDEN = -32768; // a score that the mask hides
 
 export class Payload {
@@ -47,7 +47,7 @@ export class Payload {
     const name = `${trace}/${call}/${head}`;
     if (!this.maps.has(name)) {
       const { rows, columns } = this.call(trace, call);
-      if (this.maps.size > 1 && this.maps.size * rows * columns > KEPT) {
+      if (this.maps.size > 1 && this.maps.size * rows * columns > CACHED) {
         this.maps.delete(this.maps.keys().next().value);
       }
       this.maps.set(name, this.unpack(this.call(trace, call), head));

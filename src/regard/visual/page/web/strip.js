@@ -1,7 +1,7 @@
 // <regard-strip>: queries above, keys below, and links between them.
 
 import { css, element, Panel, sharpen } from "regard/panel.js";
-import { isRightToLeft, number, shown } from "regard/words.js";
+import { isRightToLeft, number, tokenText } from "regard/texts.js";
 
 const HEIGHT = 130; // of the links, in CSS pixels
 const LONG = 160; // words of a side that are all shown
@@ -21,34 +21,34 @@ export class Strip extends Panel {
     this.canvas = element("canvas", {
       "aria-hidden": "true",
       onpointermove: (event) => this.near(event, (side, index) => this.point(side, index)),
-      onclick: (event) => this.near(event, (side, index) => this.keep(side, index)),
+      onclick: (event) => this.near(event, (side, index) => this.pin(side, index)),
     });
     this.titles = { query: element("p", { class: "small" }), key: element("p", { class: "small" }) };
     this.inner = element("div", { class: "inner", onpointerleave: () => this.view.point(null, null) },
       this.rows.query, this.canvas, this.rows.key);
     this.append(this.titles.query, element("div", { class: "scroll", tabindex: "-1" }, this.inner), this.titles.key);
-    new ResizeObserver(() => this.view.map && this.soon(this.measure)).observe(this);
+    new ResizeObserver(() => this.view.map && this.schedule(this.measure)).observe(this);
   }
 
   update(changed) {
     const { query, key } = this.view;
     const isAway = (side, index) => index !== null && !this.places?.[side].has(index);
     if (changed.has("map") || changed.has("share") || changed.has("trace")) this.words();
-    else if ((isAway("query", query) || isAway("key", key)) && this.isLong) this.later(this.words);
+    else if ((isAway("query", query) || isAway("key", key)) && this.isLong) this.scheduleLater(this.words);
     else if (changed.has("query") || changed.has("key") || changed.has("locked") || changed.has("theme")) {
-      this.soon(this.draw);
+      this.schedule(this.draw);
     }
     if (changed.has("map") || changed.has("language")) {
       const { queries, keys } = this.view.about;
-      this.titles.query.textContent = this.view.say("queries", { side: queries });
-      this.titles.key.textContent = this.view.say("keys", { side: keys });
+      this.titles.query.textContent = this.view.text("queries", { side: this.view.text(queries) });
+      this.titles.key.textContent = this.view.text("keys", { side: this.view.text(keys) });
       this.rows.query.setAttribute("aria-label", this.titles.query.textContent);
       this.rows.key.setAttribute("aria-label", this.titles.key.textContent);
     }
   }
 
   /** Which words of each side are shown: all, or those around the query and what it attends to. */
-  chosen() {
+  selected() {
     const { rows, columns } = this.view.map;
     this.isLong = rows > LONG || columns > LONG;
     const all = (count) => Array.from({ length: count }, (_, i) => i);
@@ -69,7 +69,7 @@ export class Strip extends Panel {
 
   words() {
     const [queries, keys] = this.view.labels;
-    const [shownQueries, shownKeys] = this.chosen();
+    const [shownQueries, shownKeys] = this.selected();
     this.places = { query: new Map(), key: new Map() };
     for (const [side, labels, indices] of [["query", queries, shownQueries], ["key", keys, shownKeys]]) {
       let before = -1;
@@ -80,7 +80,7 @@ export class Strip extends Panel {
           class: "word", role: "option", id: `regard-${side}-${index}`, dir: "auto",
           "aria-selected": "false", "data-index": index,
         });
-        word.textContent = shown(labels[index]);
+        word.textContent = tokenText(labels[index]);
         this.places[side].set(index, { word });
         words.push(word);
         before = index;
@@ -184,15 +184,15 @@ export class Strip extends Panel {
 
   click(event, side) {
     const word = event.target.closest(".word");
-    if (word) this.keep(side, Number(word.dataset.index));
+    if (word) this.pin(side, Number(word.dataset.index));
   }
 
   point(side, index) {
     this.view.point(side === "query" ? index : null, side === "key" ? index : null);
   }
 
-  keep(side, index) {
-    this.view.keep(side === "query" ? index : null, side === "key" ? index : null);
+  pin(side, index) {
+    this.view.pin(side === "query" ? index : null, side === "key" ? index : null);
   }
 
   /** The nearest word to a place between the rows: the hit area of a word is its whole column. */
@@ -217,8 +217,8 @@ export class Strip extends Panel {
     if (event.key in moves) {
       const index = Math.min(Math.max(moves[event.key], 0), count - 1);
       this.view.change({ query: null, key: null, [side]: index });
-    } else if (event.key === "Enter" || event.key === " ") this.keep(side, now ?? 0);
-    else if (event.key === "Escape") this.view.release();
+    } else if (event.key === "Enter" || event.key === " ") this.pin(side, now ?? 0);
+    else if (event.key === "Escape") this.view.unpin();
     else return;
     event.preventDefault();
   }

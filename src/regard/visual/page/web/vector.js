@@ -6,7 +6,7 @@ const COLD = [33, 102, 172], WARM = [190, 90, 10];
 
 /**
  * @param {ArrayLike<number>} values
- * @param {string} label what the vector is, for those who listen
+ * @param {string} label the name of the vector
  * @param {number} [most] the value of the strongest colour; by default the largest of the vector
  */
 export function strip(values, label, most = largest(values)) {

@@ -1,7 +1,7 @@
-// What all views of a page look at: one attention call, some of its heads, one query, one key.
+// The state that all views share: one attention call, some of its heads, one query, one key.
 
 import { links, meanOf } from "regard/weights.js";
-import { number, say, shown } from "regard/words.js";
+import { number, tokenText, translate } from "regard/texts.js";
 
 export class View extends EventTarget {
   constructor(payload, settings) {
@@ -17,6 +17,7 @@ export class View extends EventTarget {
       share: 0.7,
       colors: "viridis",
       curve: "linear",
+      range: "fixed",
       theme: "auto",
       language: "en",
       sort: "byLayer",
@@ -29,21 +30,39 @@ export class View extends EventTarget {
     return this.payload.call(this.trace, this.call);
   }
 
+  /** The weight of the last colour. */
+  get top() {
+    return this.range === "data" && this.map ? this.map.largest || 1 : 1;
+  }
+
+  /** The number of a head in the model: a trace may hold some of the heads. */
+  headNumber(head, about = this.about) {
+    return about.headNumbers?.[head] ?? head;
+  }
+
+  /** The name of a call, of its head or of the mean of the selected heads. */
+  get headName() {
+    const { heads } = this;
+    return heads.length > 1
+      ? this.text("mean", { count: heads.map((head) => this.headNumber(head)).join(", ") })
+      : this.text("headShort", { head: this.headNumber(heads[0]) });
+  }
+
   get labels() {
     return this.payload.labels(this.about);
   }
 
-  say(word, values) {
-    return say(this.language, word, values);
+  text(key, values) {
+    return translate(this.language, key, values);
   }
 
-  /** Change some fields and tell every view which; a new call or head brings a new map. */
+  /** Change some fields and notify every view; a new call or head loads a new map. */
   async change(fields) {
     const changed = Object.keys(fields).filter((name) => this[name] !== fields[name]);
     if (!changed.length) return;
     Object.assign(this, fields);
     if (changed.some((name) => ["trace", "call", "heads"].includes(name))) await this.load(changed);
-    else this.tell(changed);
+    else this.notify(changed);
   }
 
   async load(changed = []) {
@@ -52,24 +71,24 @@ export class View extends EventTarget {
     this.wanted = wanted;
     const heads = this.heads.map((head) => this.payload.map(this.trace, this.call, head));
     const maps = await Promise.all(heads);
-    if (this.wanted !== wanted) return; // somebody has chosen another meanwhile
+    if (this.wanted !== wanted) return; // another one was selected meanwhile
     this.map = maps.length === 1 ? maps[0] : meanOf(maps);
     if (this.query !== null && this.query >= rows) this.query = null;
     if (this.key !== null && this.key >= columns) this.key = null;
-    this.tell([...changed, "map"]);
+    this.notify([...changed, "map"]);
   }
 
-  /** Point at a query, a key, both or nothing, unless something is kept. */
+  /** Point at a query, a key, both or nothing, unless something is pinned. */
   point(query, key) {
     if (!this.locked) this.change({ query, key });
   }
 
-  keep(query, key) {
+  pin(query, key) {
     const same = this.locked && this.query === query && this.key === key;
     this.change({ query, key, locked: !same });
   }
 
-  release() {
+  unpin() {
     this.change({ locked: false, query: null, key: null });
   }
 
@@ -83,36 +102,36 @@ export class View extends EventTarget {
     return found.get(query);
   }
 
-  /** The chosen cell, query or key in a sentence. */
+  /** The selected cell, query or key in a sentence. */
   sentence() {
     const [queries, keys] = this.labels;
-    if (this.query === null && this.key === null) return this.say("choose");
+    if (this.query === null && this.key === null) return this.text("choose");
     if (this.query === null) {
       const from = this.receivers(this.key).slice(0, 3);
       return from
-        .map(([query, weight]) => this.say("received", this.named(queries[query], keys[this.key], weight)))
-        .join(" · ") || shown(keys[this.key]);
+        .map(([query, weight]) => this.text("received", this.named(queries[query], keys[this.key], weight)))
+        .join(" · ") || tokenText(keys[this.key]);
     }
     if (this.key === null) return this.rowSentence(this.query);
     const weight = this.map.cell(this.query, this.key);
     const text = weight === null
-      ? this.say("below", { weight: number(this.map.bound(this.query, this.key)) })
+      ? this.text("below", { weight: number(this.map.bound(this.query, this.key)) })
       : number(weight);
-    return this.say("sentence", { query: shown(queries[this.query]), key: shown(keys[this.key]), weight: text });
+    return this.text("sentence", { query: tokenText(queries[this.query]), key: tokenText(keys[this.key]), weight: text });
   }
 
   /** What a query attends to, most first. */
   rowSentence(query) {
     const [queries, keys] = this.labels;
     const found = this.links(query).slice(0, 8);
-    if (!found.length) return this.say("nothing", { query: shown(queries[query]) });
+    if (!found.length) return this.text("nothing", { query: tokenText(queries[query]) });
     return found
-      .map(([key, weight], i) => this.say(i ? "also" : "sentence", this.named(queries[query], keys[key], weight)))
+      .map(([key, weight], i) => this.text(i ? "also" : "sentence", this.named(queries[query], keys[key], weight)))
       .join(", ");
   }
 
   named(query, key, weight) {
-    return { query: shown(query), key: shown(key), weight: number(weight) };
+    return { query: tokenText(query), key: tokenText(key), weight: number(weight) };
   }
 
   /** Queries that attend to a key, most first: [[query, weight], …]. */
@@ -125,7 +144,7 @@ export class View extends EventTarget {
     return found.sort((a, b) => b[1] - a[1]);
   }
 
-  tell(changed) {
+  notify(changed) {
     this.dispatchEvent(new CustomEvent("change", { detail: new Set(changed) }));
   }
 }

@@ -11,6 +11,10 @@ export class DenseMap {
     Object.assign(this, { cells, rows, columns, exact: Infinity });
   }
 
+  get largest() {
+    return (this.cached ??= maximum(this.cells));
+  }
+
   cell(query, key) {
     return this.cells[query * this.columns + key];
   }
@@ -54,6 +58,10 @@ export class SparseMap {
   constructor(parts) {
     Object.assign(this, parts);
     this.exact = parts.k;
+  }
+
+  get largest() {
+    return (this.cached ??= maximum(this.weights));
   }
 
   cell(query, key) {
@@ -133,6 +141,12 @@ export function links(map, query, share, most = 64) {
     covered += link[1];
   }
   return found;
+}
+
+function maximum(values) {
+  let largest = 0;
+  for (let i = 0; i < values.length; i++) if (values[i] > largest) largest = values[i];
+  return largest;
 }
 
 function tileIndex(left, right, width) {

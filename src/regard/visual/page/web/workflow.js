@@ -1,9 +1,9 @@
-// <regard-workflow>: one query on its way through attention, with the numbers of the model.
+// <regard-workflow>: how attention is computed for one query, with the numbers of the model.
 
 import { color } from "regard/color.js";
 import { element, Panel } from "regard/panel.js";
 import { digits, largest, strip } from "regard/vector.js";
-import { number, shown } from "regard/words.js";
+import { number, tokenText } from "regard/texts.js";
 
 const LISTED = 10; // keys
 const ALL_HEADS = 8e6; // cells of a call whose heads are all unpacked to stand side by side
@@ -18,7 +18,7 @@ export class Workflow extends Panel {
 
   async update(changed) {
     if (changed.has("map")) await this.fetch();
-    this.later(this.draw);
+    this.scheduleLater(this.draw);
   }
 
   /** Unpack what was recorded of this call, and the maps of its other heads. */
@@ -50,19 +50,19 @@ export class Workflow extends Panel {
     one.ranked = view.map.ranked(one.query);
     one.key = view.key ?? one.ranked[0]?.[0] ?? 0;
     one.listed = one.ranked.slice(0, LISTED).map(([key]) => key).sort((a, b) => a - b);
-    this.chosen.replaceChildren(element("b", { dir: "auto" }, shown(queries[one.query])),
-      ` · ${view.about.name} · ${view.heads.length > 1 ? view.say("mean", { count: view.heads.length }) : view.say("headShort", { head: one.head })}`);
+    this.chosen.replaceChildren(element("b", { dir: "auto" }, tokenText(queries[one.query])),
+      ` · ${view.about.name} · ${view.headName}`);
     const isMean = view.heads.length > 1;
     const parts = this.numbers && !isMean
       ? [this.states(one), this.projections(one), this.pair(one), this.scores(one), this.context(one)]
-      : [this.numbers ? null : element("p", { class: "small note" }, view.say("notRecorded")), this.scores(one)];
+      : [this.numbers ? null : element("p", { class: "small note" }, view.text("notRecorded")), this.scores(one)];
     this.steps.replaceChildren(...[...parts, this.distribution(one)].filter(Boolean));
     this.heads.replaceChildren(...this.side(one));
   }
 
   step(title, help, ...children) {
     return element("section", { class: "step" },
-      element("h3", {}, this.view.say(title)), help ? element("p", { class: "small" }, help) : null, ...children);
+      element("h3", {}, this.view.text(title)), help ? element("p", { class: "small" }, help) : null, ...children);
   }
 
   vectors(one, query, key) {
@@ -70,20 +70,20 @@ export class Workflow extends Panel {
     const own = query.row(one.head, one.query);
     const most = Math.max(...rows.map(([, vector]) => largest(vector)), 0);
     const line = (label, vector, top, kind) => element("div", { class: `line ${kind}` },
-      element("span", { class: "name", dir: "auto" }, shown(label)), strip(vector, label, top));
+      element("span", { class: "name", dir: "auto" }, tokenText(label)), strip(vector, label, top));
     return element("div", { class: "lines" },
       line(one.queries[one.query], own, largest(own), "query"), ...rows.map(([label, vector]) => line(label, vector, most, "key")));
   }
 
   states(one) {
     const { query, key } = one.tensors;
-    return this.step("states", this.view.say("statesHelp"), this.vectors(one, query, key));
+    return this.step("states", this.view.text("statesHelp"), this.vectors(one, query, key));
   }
 
   projections(one) {
     const { projectedQuery, projectedKey } = one.tensors;
     if (!projectedQuery) return null;
-    return this.step("projections", this.view.say(this.numbers.form), this.vectors(one, projectedQuery, projectedKey));
+    return this.step("projections", this.view.text(this.numbers.form), this.vectors(one, projectedQuery, projectedKey));
   }
 
   /** The score of one pair, from its vectors. */
@@ -97,10 +97,10 @@ export class Workflow extends Panel {
     let score = 0;
     for (let i = 0; i < met.length; i++) score += isAdditive ? met[i] * weight[i] : met[i];
     const { scale } = this.numbers;
-    const name = shown(one.keys[one.key]);
-    const help = this.view.say(isAdditive ? "pairAdditive" : "pairDot", { key: name, scale: digits(scale) });
+    const name = tokenText(one.keys[one.key]);
+    const help = this.view.text(isAdditive ? "pairAdditive" : "pairDot", { key: name, scale: digits(scale) });
     return this.step("pair", help, strip(met, name), isAdditive ? strip(weight, "w") : null,
-      element("p", { class: "result" }, `${this.view.say("score")} = ${digits(score * scale)}`));
+      element("p", { class: "result" }, `${this.view.text("score")} = ${digits(score * scale)}`));
   }
 
   scores(one) {
@@ -109,15 +109,15 @@ export class Workflow extends Panel {
     const isSoftmax = scores && this.numbers.normalizer === "softmax";
     let most = -Infinity;
     if (scores) for (const score of scores) if (score > most) most = score;
-    const heading = [view.say("key"), ...(scores ? [view.say("score")] : []), ...(isSoftmax ? [view.say("exponent")] : []), view.say("weight")];
+    const heading = [view.text("key"), ...(scores ? [view.text("score")] : []), ...(isSoftmax ? [view.text("exponent")] : []), view.text("weight")];
     const listed = one.ranked.slice(0, LISTED);
     if (view.key !== null && !listed.some(([key]) => key === view.key)) listed.push([view.key, view.map.cell(one.query, view.key)]);
     const lines = listed.map(([key, weight]) => {
       const isHidden = scores && Number.isNaN(scores[key]);
-      const cells = [element("th", { scope: "row", dir: "auto" }, shown(one.keys[key]))];
-      if (scores) cells.push(element("td", {}, isHidden ? view.say("masked") : digits(scores[key])));
+      const cells = [element("th", { scope: "row", dir: "auto" }, tokenText(one.keys[key]))];
+      if (scores) cells.push(element("td", {}, isHidden ? view.text("masked") : digits(scores[key])));
       if (isSoftmax) cells.push(element("td", {}, isHidden ? "0" : digits(Math.exp(scores[key] - most))));
-      const bound = weight === null && view.say("below", { weight: number(view.map.bound(one.query, key)) });
+      const bound = weight === null && view.text("below", { weight: number(view.map.bound(one.query, key)) });
       cells.push(element("td", {}, bound || this.bar(weight)));
       return element("tr", { class: key === view.key ? "chosen" : null }, ...cells);
     });
@@ -146,7 +146,7 @@ export class Workflow extends Panel {
   }
 
   context(one) {
-    return this.step("context", this.view.say("contextHelp"), strip(this.sum(this.view.map, one.head, one.query), "context"));
+    return this.step("context", this.view.text("contextHelp"), strip(this.sum(this.view.map, one.head, one.query), this.view.text("sums")));
   }
 
   distribution(one) {
@@ -154,8 +154,8 @@ export class Workflow extends Panel {
     const rows = view.payload.traces[view.trace].outputs?.[view.about.queries];
     const ranked = rows?.[one.query];
     if (!ranked) return null;
-    const items = ranked.map(([token, share]) => element("li", {}, element("span", { class: "name", dir: "auto" }, shown(token)), this.bar(share)));
-    return this.step("distribution", view.say("distributionHelp"), element("ol", { class: "ranked" }, ...items));
+    const items = ranked.map(([token, share]) => element("li", {}, element("span", { class: "name", dir: "auto" }, tokenText(token)), this.bar(share)));
+    return this.step("distribution", view.text("distributionHelp"), element("ol", { class: "ranked" }, ...items));
   }
 
   /** The same query in every head. */
@@ -165,25 +165,25 @@ export class Workflow extends Panel {
     const sums = [];
     const cards = this.maps.map((map, head) => {
       const items = map.ranked(one.query).slice(0, 4).map(([key, weight]) =>
-        element("li", {}, element("span", { class: "name", dir: "auto" }, shown(one.keys[key])), this.bar(weight)));
+        element("li", {}, element("span", { class: "name", dir: "auto" }, tokenText(one.keys[key])), this.bar(weight)));
       const card = element("section", { class: view.heads.includes(head) ? "step chosen" : "step" },
-        element("h4", {}, view.say("headShort", { head })), element("ol", { class: "ranked" }, ...items));
+        element("h4", {}, view.text("headShort", { head: view.headNumber(head) })), element("ol", { class: "ranked" }, ...items));
       if (this.numbers) {
         sums.push(this.sum(map, head, one.query));
-        card.append(element("p", { class: "small" }, view.say("sums")), strip(sums[head], "sum"));
+        card.append(element("p", { class: "small" }, view.text("sums")), strip(sums[head], view.text("sums")));
       }
       return card;
     });
     const after = [];
     if (sums.length) {
       const joined = Float32Array.from(sums.flatMap((sum) => [...sum]));
-      after.push(element("p", { class: "small" }, view.say("concatenation")), strip(joined, "concatenation"));
+      after.push(element("p", { class: "small" }, view.text("concatenation")), strip(joined, view.text("concatenation")));
       const { output } = one.tensors;
       if (output) {
-        after.push(element("p", { class: "small" }, view.say("projected")), strip(output.row(0, one.query), "W_O"));
+        after.push(element("p", { class: "small" }, view.text("projected")), strip(output.row(0, one.query), "W_O"));
       }
     }
-    return [element("h3", {}, view.say("allHeads")), element("p", { class: "small" }, view.say("allHeadsHelp")),
+    return [element("h3", {}, view.text("allHeads")), element("p", { class: "small" }, view.text("allHeadsHelp")),
       element("div", { class: "cards" }, ...cards), ...after];
   }
 }
