@@ -37,10 +37,12 @@ class Textbook(nn.Module):
         super().__init__()
         decoder = copy.deepcopy(like.decoder)
         assert isinstance(decoder, Bahdanau)
-        self.read = nn.Embedding.from_pretrained(like.encoder.reader.weight.detach(), freeze=False)
-        self.wrote = nn.Embedding.from_pretrained(decoder.reader.weight.detach(), freeze=False)
+        self.read = nn.Embedding.from_pretrained(
+            like.encoder.embedding.weight.detach(), freeze=False
+        )
+        self.wrote = nn.Embedding.from_pretrained(decoder.embedding.weight.detach(), freeze=False)
         self.encoder, self.output = (
-            copy.deepcopy(like.encoder.layers[0]),
+            copy.deepcopy(like.encoder.recurrent.layers[0]),
             copy.deepcopy(like.output),
         )
         self.first, self.score = decoder.bridge.projections[0], decoder.attention.score
@@ -86,7 +88,10 @@ class Ours(nn.Module):
             return self.model.output(self.model(source, lengths, target))
         decoder = self.model.decoder
         assert isinstance(decoder, Bahdanau)
-        first, embedded = decoder.bridge(self.model.encode(source, lengths)), decoder.reader(target)
+        first, embedded = (
+            decoder.bridge(self.model.encode(source, lengths)),
+            decoder.embedding(target),
+        )
         states, _ = decoder.recurrent(torch.cat((embedded, given), -1), first)
         return self.model.output(decoder.join(states, embedded, given))
 

@@ -43,12 +43,16 @@ class PlainAttention(nn.Module):
 
     def __init__(self, like: AttentionSeq2Seq) -> None:
         super().__init__()
-        source, target = like.encoder.reader.weight, like.decoder.reader.weight  # type: ignore
+        source, target = like.encoder.embedding.weight, like.decoder.embedding.weight  # type: ignore
         self.read = nn.Embedding.from_pretrained(source.detach().clone(), freeze=False)
         self.wrote = nn.Embedding.from_pretrained(target.detach().clone(), freeze=False)
         self.encoder, self.decoder, self.output = (
             copy.deepcopy(part)
-            for part in (like.encoder.layers[0], like.decoder.recurrent.layers[0], like.output)
+            for part in (
+                like.encoder.recurrent.layers[0],
+                like.decoder.recurrent.layers[0],
+                like.output,
+            )
         )
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor, Any]:

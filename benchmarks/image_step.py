@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.models.image import ImageClassifier
-from regard.models.self_attention import SELF_ATTENTIONS
+from regard.models.options import SELF_ATTENTIONS
 
 
 def main() -> None:

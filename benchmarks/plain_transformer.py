@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data import Batch
-from regard.models import DecoderStack, EncoderStack, Transformer
+from regard.models import Stack, Transformer
 
 
 class PlainTransformer(nn.Module):
@@ -78,8 +78,8 @@ def same_model(plain: PlainTransformer, like: Transformer) -> Transformer:
     with torch.no_grad():
         like.target.weight.copy_(plain.embedding.weight)  # tied: source and output too
         like.output.bias.copy_(plain.output.bias)
-    like.encoder = EncoderStack.from_torch(plain.encoder)
-    like.decoder = DecoderStack.from_torch(plain.decoder)
+    like.encoder = Stack.from_torch(plain.encoder)
+    like.decoder = Stack.from_torch(plain.decoder)
     return like
 
 

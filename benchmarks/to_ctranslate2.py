@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.layers.add_norm import PreNorm
 from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.transformer import PreNorm
 from regard.models import Transformer
 
 SPECIAL = ("<blank>", "<s>", "</s>", "<unk>")

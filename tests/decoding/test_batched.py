@@ -64,7 +64,7 @@ def test_no_sources_give_no_answers():
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"sentences": 0}, "1 or more sentences"),
+        ({"sentences": 0}, "sentences and tokens should be 1 or more"),
         ({"prefix": [[5]]}, "should be 2 lists"),
     ],
 )

@@ -115,7 +115,7 @@ def test_a_model_that_never_ends_is_stopped():
         ({"temperature": 0.0}, "above 0, got 0.0; 0 is greedy"),
         ({"top_k": 0}, "1 or more"),
         ({"top_p": 0.0}, "above 0 and at most 1"),
-        ({"seed": -1}, "must not be negative"),
+        ({"seed": -1}, "should be 0 or more"),
         ({"numbers": [1]}, "should be 2"),
     ],
 )

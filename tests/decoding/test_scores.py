@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.decoding.scores import Reader, Scores
+from regard.decoding.scores import OutputScorer, Scores
 
 
 @given(
@@ -35,7 +35,7 @@ def test_scores_are_log_probabilities_whatever_is_banned(bias, entries):
         output.weight[7] += 50.0  # far above the others, and banned
     features = torch.randn(entries, 5, dtype=torch.double)
     with torch.inference_mode():
-        scores = Reader(output, torch.tensor([0, 7]))(features)
+        scores = OutputScorer(output, torch.tensor([0, 7]))(features)
         expected = torch.log_softmax(output(features), 1)
         tokens = torch.tensor([[1, 1030], [5, 2], [3, 3]]).repeat(13, 1)[:entries]
         torch.testing.assert_close(scores.of(tokens), expected.gather(1, tokens))
@@ -48,7 +48,7 @@ def test_the_best_of_many_entries_are_those_of_each(entries):
     output = nn.Linear(5, 1031).double()
     features = torch.randn(entries, 5, dtype=torch.double)
     with torch.inference_mode():
-        best, tokens = Reader(output, torch.tensor([0, 7])).top(features, 3)
+        best, tokens = OutputScorer(output, torch.tensor([0, 7])).top(features, 3)
         logits = output(features)
         logits[:, [0, 7]] = -torch.inf
         places = logits.topk(3)[1]
@@ -62,7 +62,7 @@ def test_a_forced_token_is_the_only_one_even_if_it_is_banned():
     features = torch.randn(3, 5)
     with torch.inference_mode():
         forced = torch.tensor([2, 0]), torch.tensor([7, 4])
-        scores = Reader(output, torch.tensor([0, 7]))(features, forced)
+        scores = OutputScorer(output, torch.tensor([0, 7]))(features, forced)
         best, tokens = scores.top(2)
         expected = torch.log_softmax(output(features).double(), 1)
     assert tokens[[2, 0], 0].tolist() == [7, 4]
@@ -74,7 +74,7 @@ def test_a_forced_token_is_the_only_one_even_if_it_is_banned():
 def test_the_same_memory_serves_fewer_entries_later():
     output = nn.Linear(5, 11)
     with torch.inference_mode():
-        read = Reader(output, torch.tensor([0]))
+        read = OutputScorer(output, torch.tensor([0]))
         for entries in (3, 7, 2):
             features = torch.randn(entries, 5)
             expected = torch.log_softmax(output(features).double(), 1)[:, 1:]

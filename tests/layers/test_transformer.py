@@ -20,6 +20,7 @@ from regard.layers import (
     PreNorm,
     Rotary,
 )
+from tests.recorded import recorded
 
 B, M, N, DIM, HEADS, HIDDEN = 3, 5, 7, 12, 6, 11
 ORDERS = {"post": PostNorm, "pre": PreNorm}
@@ -172,21 +173,16 @@ def test_the_maps_are_those_of_the_attentions_inside(order):
     layer = decoder(add_norm=ORDERS[order], kv_heads=2)
     x, memory = double(B, M, DIM), double(B, N, DIM, seed=1)
     mask = regard.lengths([N, 3, 0])
-    output, map, memory_map = layer(x, memory, memory_mask=mask, return_map=True)
+    output, maps = recorded(layer, lambda: layer(x, memory, memory_mask=mask))
     assert torch.equal(output, layer(x, memory, memory_mask=mask))
     around = layer.around_attention
     entered = around.enter(x)
     y, own = layer.attention(entered, mask=regard.causal(), return_map=True)
-    torch.testing.assert_close(map.dense(), own.dense())
+    torch.testing.assert_close(maps["attention"], own.dense())
     entered = layer.around_memory_attention.enter(around.leave(x, y))
     _, crossed = layer.memory_attention(entered, memory, mask=mask, return_map=True)
-    torch.testing.assert_close(memory_map.dense(), crossed.dense())
-    assert memory_map.shape == (B, HEADS, M, N)
-    layer = encoder(add_norm=ORDERS[order])
-    output, map = layer(x, return_map=True)
-    assert torch.equal(output, layer(x))
-    _, own = layer.attention(layer.around_attention.enter(x), return_map=True)
-    torch.testing.assert_close(map.dense(), own.dense())
+    torch.testing.assert_close(maps["memory_attention"], crossed.dense())
+    assert maps["memory_attention"].shape == (B, HEADS, M, N)
 
 
 # ------------------------------------------------------------------ decoding
@@ -248,16 +244,13 @@ def test_a_step_gives_the_rows_of_both_maps():
     layer = decoder(kv_heads=2)
     x, memory = double(B, M, DIM), double(B, N, DIM, seed=1)
     mask = regard.lengths([N, 3, 1])
-    _, map, memory_map = layer(x, memory, memory_mask=mask, return_map=True)
+    _, maps = recorded(layer, lambda: layer(x, memory, memory_mask=mask))
     state = layer.start(B, memory, mask)
     for t in range(M):
-        (_, own, crossed), state = layer.step(x[:, t : t + 1], state, return_map=True)
-        torch.testing.assert_close(own.dense(), map.dense()[:, :, t : t + 1, : t + 1])
-        torch.testing.assert_close(crossed.dense(), memory_map.dense()[:, :, t : t + 1])
-    layer = encoder()
-    full = layer(x, mask=regard.causal(), return_map=True).map.dense()
-    (_, row), _ = layer.step(x[:, :1], layer.start(B), return_map=True)
-    torch.testing.assert_close(row.dense(), full[:, :, :1, :1])
+        (_, state), rows = recorded(layer, lambda: layer.step(x[:, t : t + 1], state))  # noqa: B023
+        torch.testing.assert_close(rows["attention"], maps["attention"][:, :, t : t + 1, : t + 1])
+        row = maps["memory_attention"][:, :, t : t + 1]
+        torch.testing.assert_close(rows["memory_attention"], row)
 
 
 # ------------------------------------------------------------------ a good citizen
@@ -333,7 +326,7 @@ def test_they_compile_without_a_break_and_export(order):
 def test_a_bad_configuration_is_told_what_to_change():
     with pytest.raises(ValueError, match="try dim=9 or dim=12"):
         EncoderLayer(10, 3, 7)
-    with pytest.raises(ValueError, match="are of multi-head attention only"):
+    with pytest.raises(ValueError, match="are options of multi-head attention"):
         EncoderLayer(12, 3, 7, attention=EfficientAttention, kv_heads=1)
     with pytest.raises(ValueError, match="multiple of kv_heads"):
         DecoderLayer(12, 3, 7, kv_heads=2)

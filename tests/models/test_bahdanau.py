@@ -7,6 +7,7 @@ from torch import Tensor
 from regard.attention.observer import AttentionCall, observe
 from regard.core.request import Request
 from regard.models import Bahdanau, Encoder, Seq2Seq, Tokens, build
+from tests.recorded import recorded
 
 B, S, T, SOURCE, TARGET, DIM, HIDDEN, STATE = 2, 7, 5, 13, 17, 3, 5, 11
 LENGTHS = torch.tensor([7, 4])
@@ -32,8 +33,8 @@ def gru(layer: torch.nn.GRU, x: Tensor, h: Tensor, direction: str = "") -> Tenso
 
 def annotations(model: Seq2Seq, ids: Tensor) -> tuple[Tensor, Tensor]:
     """h(j) = [→h(j) ; ←h(j)] of one sentence, and both ends (A.2.1)."""
-    layer = model.encoder.layers[0]
-    embedded = model.encoder.reader.weight[ids]
+    layer = model.encoder.recurrent.layers[0]
+    embedded = model.encoder.embedding.weight[ids]
     forward, backward = [], []
     h = torch.zeros(HIDDEN, dtype=torch.float64)
     for x in embedded:
@@ -51,7 +52,7 @@ def test_the_model_is_the_one_of_the_appendix():
     model = model_of()
     decoder = model.decoder
     source, target = torch.randint(SOURCE, (B, S)), torch.randint(TARGET, (B, T))
-    features, maps = model(source, LENGTHS, target, return_map=True)
+    features, maps = recorded(model, lambda: model(source, LENGTHS, target))
     score = decoder.attention.score
     W, U, v = score.query_weight, score.key_weight, score.vector
     for b in range(B):
@@ -63,7 +64,7 @@ def test_the_model_is_the_one_of_the_appendix():
             e = torch.stack([v @ torch.tanh(W @ s + U @ h[j]) for j in range(len(h))])  # A.1.2
             alpha = torch.exp(e) / torch.exp(e).sum()
             c = sum(alpha[j] * h[j] for j in range(len(h)))  # eq. 5
-            y = decoder.reader.weight[target[b, i]]
+            y = decoder.embedding.weight[target[b, i]]
             s = gru(decoder.recurrent.layers[0], torch.cat((y, c)), s)  # A.2.2
             deep = decoder.join.projection
             wide = deep.weight @ torch.cat((s, y, c)) + deep.bias

@@ -39,8 +39,8 @@ def test_the_presets_of_the_transformer_are_the_known_ones():
 def test_what_is_said_goes_over_the_preset_and_leaves_it_as_it_was():
     model = of("luong", "tiny", hidden=7, cell="lstm")
     assert model.decoder.recurrent.hidden == 7
-    assert model.decoder.reader.dim == PRESETS["luong"]["tiny"]["embedding"]
-    assert isinstance(model.encoder.layers[0], nn.LSTM)
+    assert model.decoder.embedding.dim == PRESETS["luong"]["tiny"]["embedding"]
+    assert isinstance(model.encoder.recurrent.layers[0], nn.LSTM)
     assert PRESETS["luong"]["tiny"]["hidden"] == 128
 
 
@@ -116,7 +116,7 @@ def test_a_summary_counts_what_is_shared_once():
         (("luong",), VOCABULARY | {"dropout": 1.0}, "probability"),
         (("luong",), VOCABULARY | {"tie": True, "embedding": 3}, "leave the embeddings untied"),
         (("bahdanau",), VOCABULARY | {"layers": 0}, "layers must be 1 or more"),
-        (("gnmt",), VOCABULARY | {"layers": 1}, "2 or more layers, got 1"),
+        (("gnmt",), VOCABULARY | {"layers": 1}, "GNMT needs at least 2 layers, got 1"),
         (("plain",), VOCABULARY | {"score": "dot"}, "plain has no option 'score'"),
         (("luong",), {"source_vocabulary": 13, "target_vocabulary": 0}, "vocabulary must be 1"),
     ],

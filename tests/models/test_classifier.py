@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.models.classifier import BothWays, DocumentClassifier, Window
+from regard.models.classifier import BidirectionalGRU, DocumentClassifier, Window
 
 B, S, W, VOCABULARY = 2, 3, 5, 17
 WORDS = torch.randint(VOCABULARY, (B, S, W), generator=torch.Generator().manual_seed(3))
@@ -31,7 +31,7 @@ def test_it_is_the_papers_network_written_out():
         parts = []
         for s in range(OF_DOCUMENTS[b]):
             ids = WORDS[b, s, : OF_SENTENCES[b, s]]
-            states, _ = layer.word_encoder.gru(model.reader.weight[ids][None])
+            states, _ = layer.word_encoder.gru(model.embedding.weight[ids][None])
             weights, sentence = pooled(states[0], layer.words)
             got = found.word_map.dense()[b, s, 0]
             torch.testing.assert_close(got[: len(ids)], weights)
@@ -81,7 +81,7 @@ def test_a_window_is_each_word_with_its_neighbours():
 
 def test_empty_sequences_stay_zero_in_both_directions():
     torch.manual_seed(5)
-    layer, x = BothWays(3, 2), torch.randn(3, 7, 3)
+    layer, x = BidirectionalGRU(3, 2), torch.randn(3, 7, 3)
     found = layer(x, torch.tensor([4, 0, 7]))
     assert not found[1].any()
     assert not found[0, 4:].any()
@@ -92,7 +92,7 @@ def test_empty_sequences_stay_zero_in_both_directions():
 def test_a_lost_word_is_lost_wherever_it_stands_and_the_others_keep_their_order():
     model = model_of(word_dropout=0.5)
     torch.manual_seed(11)
-    kept, lengths = model._without_lost_words(WORDS, OF_SENTENCES)
+    kept, lengths = model._drop_words(WORDS, OF_SENTENCES)
     for b in range(B):
         real = [WORDS[b, s, : OF_SENTENCES[b, s]].tolist() for s in range(S)]
         left = [kept[b, s, : lengths[b, s]].tolist() for s in range(S)]

@@ -14,8 +14,8 @@ def test_the_stack_is_the_one_of_the_paper():
     model = build("gnmt", source_vocabulary=13, target_vocabulary=17, **sizes).double()
     source, target = torch.randint(13, (B, S)), torch.randint(17, (B, T))
     memory = model.encode(source)
-    first, second, third, fourth = model.encoder.layers
-    x, _ = first(model.encoder.reader(source))
+    first, second, third, fourth = model.encoder.recurrent.layers
+    x, _ = first(model.encoder.embedding(source))
     assert first.bidirectional
     assert x.shape == (B, S, 10)
     assert not second.bidirectional
@@ -27,7 +27,7 @@ def test_the_stack_is_the_one_of_the_paper():
     decoder = model.decoder
     starts = decoder.bridge(memory)  # h of four layers, then c of four layers
     starts = [tuple(part.unsqueeze(0) for part in starts[layer::4]) for layer in range(4)]
-    x, _ = decoder.bottom.layers[0](decoder.reader(target), starts[0])
+    x, _ = decoder.bottom.layers[0](decoder.embedding(target), starts[0])
     scores = decoder.attention.score(x, memory.states)
     context = torch.softmax(scores, -1) @ memory.states
     second, third, fourth = decoder.upper.layers

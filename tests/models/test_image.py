@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from regard.models.image import ImageClassifier
-from regard.models.self_attention import SELF_ATTENTIONS
+from regard.models.options import SELF_ATTENTIONS
 
 
 def make(**options) -> ImageClassifier:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from regard.models import LanguageModel
+from tests.recorded import recorded, step_weights
 
 B, T, VOCABULARY = 3, 7, 13
 SIZES = {"dim": 12, "heads": 3, "hidden": 11, "layers": 2}
@@ -26,15 +27,16 @@ def ids() -> torch.Tensor:
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_steps_give_what_the_whole_gives(position, norm):
     model = model_of(position=position, norm=norm, max_length=T)
-    features, maps = model(ids(), return_map=True)
+    features, maps = recorded(model, lambda: model(ids()))
     torch.testing.assert_close(model(ids()), features)
-    state = model.start(B, return_map=True)
+    state = model.start(B)
     rows = ids()
     order = torch.tensor([2, 0, 0])
     for t in range(T):
-        feature, state = model.step(rows[:, t], state)
+        (feature, state), found = step_weights(model, lambda: model.step(rows[:, t], state))  # noqa: B023
         torch.testing.assert_close(feature, model(rows)[:, t])
-        for name, weights in state.weights.items():
+        assert found.keys() == maps.keys()
+        for name, weights in found.items():
             assert weights.shape == (B, 3, t + 1)
             if t < 3:  # before the beams change places
                 torch.testing.assert_close(weights, maps[name][..., t, : t + 1])
@@ -50,7 +52,7 @@ def test_it_is_torch_with_a_causal_mask():
     )
     model = model_of(position="sinusoidal")
     model.decoder = type(model.decoder).from_torch(theirs)
-    x = model.position(model.reader(ids()))
+    x = model.position(model.embedding(ids()))
     later = torch.ones(T, T, dtype=torch.bool).triu(1)
     torch.testing.assert_close(model(ids()), theirs(x, mask=later))
 
@@ -66,10 +68,10 @@ def test_no_position_sees_a_later_one():
 
 def test_the_output_is_tied_unless_told_otherwise():
     model = model_of()
-    assert model.output.weight is model.reader.weight
+    assert model.output.weight is model.embedding.weight
     free = model_of(tie=False)
-    assert free.output.weight is not free.reader.weight
+    assert free.output.weight is not free.embedding.weight
     twin = copy.deepcopy(model)
-    assert twin.output.weight is twin.reader.weight
+    assert twin.output.weight is twin.embedding.weight
     twin.load_state_dict(model.state_dict())
     assert torch.equal(twin(ids()), model(ids()))

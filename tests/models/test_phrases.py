@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.models.phrases import Phrases
+from regard.models.pair import Phrases
 
 
 def test_each_place_has_the_strongest_phrase_that_begins_there():

@@ -13,7 +13,7 @@ def test_the_plain_decoder_knows_the_last_state_alone():
     source, target = torch.randint(13, (B, S)), torch.randint(17, (B, T))
     memory = model.encode(source)
     last = memory.states[:, -1]
-    expected, _ = model.decoder.recurrent.layers[0](model.decoder.reader(target), last[None])
+    expected, _ = model.decoder.recurrent.layers[0](model.decoder.embedding(target), last[None])
     torch.testing.assert_close(model.decode(memory, target), expected)
     other = memory._replace(states=torch.zeros_like(memory.states))
     torch.testing.assert_close(model.decode(other, target), expected)
@@ -25,7 +25,7 @@ def test_the_peeky_decoder_sees_the_last_state_at_every_input_and_output():
     memory = model.encode(source)
     last = memory.states[:, -1]
     peek = last[:, None].expand(B, T, 5)
-    inputs = torch.cat((model.decoder.reader(target), peek), -1)
+    inputs = torch.cat((model.decoder.embedding(target), peek), -1)
     output, _ = model.decoder.recurrent.layers[0](inputs, last[None])
     expected = torch.cat((output, peek), -1)
     torch.testing.assert_close(model.decode(memory, target), expected)

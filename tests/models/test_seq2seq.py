@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import regard
-from regard.models import KINDS, AttentionSeq2Seq, Memory, State, TransformerState, build
+from regard.models import KINDS, AttentionSeq2Seq, Memory, StackState, State, build
+from tests.recorded import recorded, step_weights
 
 B, S, T, SOURCE, TARGET = 3, 7, 5, 13, 17
 LENGTHS = torch.tensor([7, 4, 2])
@@ -130,21 +131,21 @@ def test_steps_agree_under_reordering(name):
     """Two beams for each sentence, of which some survive, and sentences that end."""
     model = named(name)
     memory = model.encode(source(), LENGTHS)
-    state = model.start(memory, return_map=True).reorder(torch.arange(B).repeat_interleave(2))
+    state = model.start(memory).reorder(torch.arange(B).repeat_interleave(2))
     owner = torch.arange(B).repeat_interleave(2)
     ids = torch.zeros(2 * B, 0, dtype=torch.long)
     generator = torch.Generator().manual_seed(5)
     orders = [[1, 1, 2, 3, 5, 4], [0, 1, 3, 2, 4, 4], [5, 0, 0, 3, 3, 1], [3, 2, 5]]
     for order in orders:
         tokens = torch.randint(TARGET, (len(ids),), generator=generator)
-        features, state = model.step(tokens, state)
+        (features, state), weights = step_weights(model, lambda: model.step(tokens, state))  # noqa: B023
         ids = torch.cat((ids, tokens[:, None]), 1)
         alone = model.encode(source()[owner], LENGTHS[owner])
-        expected, maps = model.decode(alone, ids, return_map=True)
+        expected, maps = recorded(model, lambda: model.decode(alone, ids))  # noqa: B023
         torch.testing.assert_close(features, expected[:, -1])
-        for key, weights in state.weights.items():
-            rows = maps[key][..., -1, :]
-            torch.testing.assert_close(weights, rows)
+        assert weights.keys() == maps.keys()
+        for key, own in weights.items():
+            torch.testing.assert_close(own, maps[key][..., -1, : own.shape[-1]])
         index = torch.tensor(order)
         state, ids, owner = state.reorder(index), ids[index], owner[index]
 
@@ -158,7 +159,7 @@ def test_a_state_may_be_stepped_twice(name):
     model.step(target()[:, 2], state)
     again, _ = model.step(target()[:, 1], state)
     assert torch.equal(first, again)
-    assert isinstance(state, State | TransformerState)
+    assert isinstance(state, State | StackState)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -234,38 +235,31 @@ def test_maps_of_the_whole_target_and_of_steps_are_alike(name):
     kind, options = MODELS[name]
     model = named(name)
     memory = model.encode(source(), LENGTHS)
-    features, maps = model.decode(memory, target(), return_map=True)
+    features, maps = recorded(model, lambda: model.decode(memory, target()))
     torch.testing.assert_close(features, model.decode(memory, target()))
-    state = model.start(memory, return_map=True)
-    assert state.weights == {}
-    asked = [key for key in maps if not key.endswith(".attention") or kind != "transformer"]
+    state = model.start(memory)
+    cross = [key for key in maps if not key.endswith(".attention") or kind != "transformer"]
     for t, tokens in enumerate(target().unbind(1)):
-        feature, state = model.step(tokens, state)
+        (feature, state), weights = step_weights(model, lambda: model.step(tokens, state))  # noqa: B023
         torch.testing.assert_close(feature, features[:, t])
-        assert sorted(state.weights) == sorted(asked)
-        for key in asked:
-            torch.testing.assert_close(state.weights[key], maps[key][..., t, :])
-    for key in asked:
-        map = maps[key] if isinstance(maps[key], Tensor) else maps[key].dense()
+        assert weights.keys() == maps.keys()
+        for key in cross:
+            torch.testing.assert_close(weights[key], maps[key][..., t, :])
+    for key in cross:
+        map = maps[key]
         assert map.shape == (B, 3 if kind == "transformer" else 1, T, S)
         assert not map[~(torch.arange(S) < LENGTHS[:, None])[:, None, None].expand_as(map)].any()
         if options.get("attention") not in ("local", "predictive"):
             torch.testing.assert_close(map.sum(-1), torch.ones_like(map[..., 0]))
     attentive = kind not in ("plain", "peeky")
-    assert bool(asked) == attentive
+    assert bool(cross) == attentive
     modules = dict(model.named_modules())
     assert all(key in modules for key in maps)
 
 
-def test_nobody_asked_so_no_weights_are_kept():
-    model = named("luong")
-    _, state = model.step(target()[:, 0], model.start(model.encode(source(), LENGTHS)))
-    assert state.weights is None
-
-
 def test_a_transformer_also_gives_the_maps_of_its_encoder():
     model = named("transformer")
-    features, maps = model(source(), LENGTHS, target(), return_map=True)
+    features, maps = recorded(model, lambda: model(source(), LENGTHS, target()))
     torch.testing.assert_close(features, model(source(), LENGTHS, target()))
     assert maps["encoder.layers.1.attention"].shape == (B, 3, S, S)
     assert maps["decoder.layers.0.attention"].shape == (B, 3, T, T)
@@ -309,10 +303,10 @@ def test_every_parameter_is_trained(name):
 def test_a_tied_output_is_the_embedding(kind):
     options = {"tie": "output"} if kind == "transformer" else {"tie": True, "embedding": 6}
     model = model_of(kind, **options)
-    tokens = model.target if kind == "transformer" else model.decoder.reader
+    tokens = model.target if kind == "transformer" else model.decoder.embedding
     assert model.output.weight is tokens.weight
     twin = copy.deepcopy(model)
-    tokens = twin.target if kind == "transformer" else twin.decoder.reader
+    tokens = twin.target if kind == "transformer" else twin.decoder.embedding
     assert twin.output.weight is tokens.weight
 
 
@@ -330,15 +324,15 @@ def test_dropout_falls_in_train_mode_only(name):
 def test_the_textbook_model_is_the_one_of_the_textbook():
     model = AttentionSeq2Seq(SOURCE, TARGET, embedding=3, hidden=5).double()
     memory = model.encode(source())
-    hs = model.encoder.layers[0](model.encoder.reader(source()))[0]
+    hs = model.encoder.recurrent.layers[0](model.encoder.embedding(source()))[0]
     torch.testing.assert_close(memory.states, hs)
     last = tuple(part.unsqueeze(0) for part in memory.final)
-    h = model.decoder.recurrent.layers[0](model.decoder.reader(target()), last)[0]
+    h = model.decoder.recurrent.layers[0](model.decoder.embedding(target()), last)[0]
     weights = torch.softmax(torch.einsum("btd,bsd->bts", h, hs), -1)
     context = torch.einsum("bts,bsd->btd", weights, hs)
-    features, maps = model.decode(memory, target(), return_map=True)
+    features, maps = recorded(model, lambda: model.decode(memory, target()))
     torch.testing.assert_close(features, torch.cat((context, h), -1))
-    torch.testing.assert_close(maps["decoder.attention"].dense()[:, 0], weights)
+    torch.testing.assert_close(maps["decoder.attention"][:, 0], weights)
 
 
 def test_every_kind_is_tested_here():

@@ -8,7 +8,8 @@ from torch import nn
 
 import regard
 from regard.layers import EfficientAttention, Learned, PositionalEncoding
-from regard.models import DecoderStack, EncoderStack, Transformer, build, parameters
+from regard.models import Stack, Transformer, build, parameters
+from tests.recorded import recorded
 
 B, S, T, SOURCE, TARGET, DIM, HEADS, HIDDEN = 3, 7, 5, 13, 17, 12, 3, 11
 LENGTHS = torch.tensor([7, 4, 2])
@@ -76,7 +77,7 @@ def test_an_efficient_encoder_is_the_equation_of_the_paper_in_value_and_gradient
     model = drawn(Transformer(SOURCE, TARGET, **SIZES, encoder_attention="efficient", dropout=0.0))
     model = model.double()
     source, _ = inputs()
-    memory, maps = model.encode(source, LENGTHS, return_map=True)
+    memory, maps = recorded(model, lambda: model.encode(source, LENGTHS))
     kept = list(model.source.parameters()) + list(model.encoder.parameters())
     found = torch.autograd.grad(memory.states.square().sum(), kept)
     total = 0.0
@@ -94,7 +95,7 @@ def test_an_efficient_encoder_is_the_equation_of_the_paper_in_value_and_gradient
             forward = layer.feed_forward
             y = forward.outer(forward.inner(x).relu())
             x = layer.around_feed_forward.norm(x + y)
-            map = maps[f"encoder.layers.{number}.attention"].dense()[b]
+            map = maps[f"encoder.layers.{number}.attention"][b]
             torch.testing.assert_close(map[:, :count, :count], weights)
             assert (map[:, :, count:] == 0).all()
         torch.testing.assert_close(memory.states[b, :count], x)
@@ -123,8 +124,8 @@ def test_what_an_efficient_encoder_implies_is_traced():
     assert (call.queries, call.keys) == ("source", "source")
     weights = call.map.dense()
     assert weights.shape == (B, HEADS, S, S)
-    _, maps = model.encode(source, LENGTHS, return_map=True)
-    torch.testing.assert_close(weights, maps[call.name].dense())
+    _, maps = recorded(model, lambda: model.encode(source, LENGTHS))
+    torch.testing.assert_close(weights, maps[call.name])
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, HEADS, S))
 
 
@@ -132,12 +133,12 @@ def test_the_stacks_of_torch_without_a_last_norm_have_none_here():
     layer = nn.TransformerEncoderLayer(DIM, HEADS, HIDDEN, batch_first=True, dtype=torch.float64)
     theirs = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     x = torch.randn(B, S, DIM, dtype=torch.float64)
-    torch.testing.assert_close(EncoderStack.from_torch(theirs)(x)[0], theirs(x))
+    torch.testing.assert_close(Stack.from_torch(theirs)(x), theirs(x))
     layer = nn.TransformerDecoderLayer(DIM, HEADS, HIDDEN, batch_first=True, dtype=torch.float64)
     theirs = nn.TransformerDecoder(layer, 2).eval()
     y = torch.randn(B, T, DIM, dtype=torch.float64)
     later = torch.ones(T, T, dtype=torch.bool).triu(1)
-    found = DecoderStack.from_torch(theirs)(y, x)[0]
+    found = Stack.from_torch(theirs)(y, x)
     torch.testing.assert_close(found, theirs(y, x, tgt_mask=later))
 
 
@@ -211,7 +212,7 @@ def test_attention_dropout_may_be_another():
         ({"dropout": 1.5}, "probability"),
         ({"attention_dropout": -1.0}, "probability"),
         ({"layers": 0}, "layers must be 1 or more"),
-        ({"frames": 3}, "one of them"),
+        ({"frames": 3}, "give either source_vocabulary or frames"),
         ({"position": "rotary", "heads": 4}, "even"),
         ({"encoder_attention": "eficient"}, "did you mean 'efficient'"),
         ({"encoder_attention": "efficient", "position": "alibi"}, "use position='sinusoidal'"),
@@ -223,7 +224,7 @@ def test_bad_configuration_gets_a_sentence(options, sentence):
 
 
 def test_frames_cannot_share_an_embedding():
-    with pytest.raises(ValueError, match="which is frames"):
+    with pytest.raises(ValueError, match="needs a source of tokens"):
         Transformer(None, TARGET, **SIZES, frames=3, tie="all")
 
 

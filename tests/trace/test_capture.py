@@ -20,6 +20,7 @@ from regard.layers import (
 )
 from regard.layers.local import PredictedCenter
 from regard.models import build
+from tests.recorded import recorded
 
 SOURCE = torch.tensor([[5, 7, 11, 3, 2], [4, 6, 2, 0, 0]])
 LENGTHS = torch.tensor([5, 3])
@@ -73,11 +74,10 @@ def test_captured_maps_are_those_that_the_model_returns(kind):
     with regard.capture(model) as trace, torch.no_grad():
         model(SOURCE, LENGTHS, TARGET)
     with torch.no_grad():
-        _, maps = model(SOURCE, LENGTHS, TARGET, return_map=True)
+        _, maps = recorded(model, lambda: model(SOURCE, LENGTHS, TARGET))
     whole = trace.stitched()
     assert set(maps) <= set(whole.names)
-    for name, map in maps.items():
-        expected = map if isinstance(map, torch.Tensor) else map.dense()
+    for name, expected in maps.items():
         assert torch.allclose(whole[name].map.dense(), expected, atol=1e-6), name
         assert whole[name].verify() < 1e-5
 
@@ -103,14 +103,14 @@ def test_names_say_whose_rows_and_columns_there_are():
 def test_steps_are_stitched_into_the_map_of_teacher_forcing(kind):
     model = model_of(kind)
     with torch.no_grad():
-        _, maps = model.decode(model.encode(SOURCE, LENGTHS), TARGET, return_map=True)
+        memory = model.encode(SOURCE, LENGTHS)
+        _, maps = recorded(model, lambda: model.decode(memory, TARGET))
         with regard.capture(model) as trace:
             state = model.start(model.encode(SOURCE, LENGTHS))
             for tokens in TARGET.T:
                 _, state = model.step(tokens, state)
     whole = trace.stitched()
-    for name, map in maps.items():
-        expected = map if isinstance(map, torch.Tensor) else map.dense()
+    for name, expected in maps.items():
         assert whole[name].map.shape == expected.shape
         assert torch.allclose(whole[name].map.dense(), expected, atol=1e-5), name
         assert torch.allclose(whole[name].map[..., 1:3, :], expected[..., 1:3, :], atol=1e-5)
@@ -131,10 +131,10 @@ def test_a_language_model_is_recorded_as_one_sentence():
     torch.manual_seed(3)
     model = build("language", vocabulary=13, dim=12, heads=3, hidden=7, layers=2).eval()
     with regard.capture(model) as trace, torch.no_grad():
-        _, maps = model(SOURCE, return_map=True)
+        _, maps = recorded(model, lambda: model(SOURCE))
     assert {(call.queries, call.keys) for call in trace} == {("source", "source")}
     for name, map in maps.items():
-        assert torch.allclose(trace[name].map.dense(), map.dense(), atol=1e-6)
+        assert torch.allclose(trace[name].map.dense(), map, atol=1e-6)
 
 
 def test_one_example_is_read_without_the_others():
@@ -158,12 +158,11 @@ def test_a_map_keeps_the_parameters_of_its_moment(score):
     with regard.capture(model) as trace:
         logits = run(model)
     with torch.no_grad():
-        _, maps = model(SOURCE, LENGTHS, TARGET, return_map=True)
-        expected = {name: map.dense() for name, map in maps.items()}
+        _, maps = recorded(model, lambda: model(SOURCE, LENGTHS, TARGET))
     logits.square().mean().backward()
     torch.optim.SGD(model.parameters(), lr=10.0).step()
     whole = trace.stitched()
-    for name, map in expected.items():
+    for name, map in maps.items():
         assert torch.allclose(whole[name].map.dense(), map, atol=1e-6)
         assert whole[name].verify() < 1e-5
 

@@ -91,7 +91,7 @@ def gradients(model: Any, source: Tensor, target: Tensor) -> Tensor:
         held.append(output.detach().requires_grad_())
         return held[-1]
 
-    reader: nn.Module = model.source if hasattr(model, "source") else model.encoder.reader
+    reader: nn.Module = model.source if hasattr(model, "source") else model.encoder.embedding
     hook = reader.register_forward_hook(hold)
     try:
         with torch.enable_grad():

@@ -1,10 +1,9 @@
-"""Searching for what a model would write: greedily, with beams, or by drawing."""
+"""Decoding: greedy search, beam search and sampling."""
 
 from regard.decoding.batched import batched
 from regard.decoding.beam import beam
 from regard.decoding.greedy import greedy
-from regard.decoding.hypothesis import Hypothesis
-from regard.decoding.limits import Limits
 from regard.decoding.sample import sample
+from regard.decoding.search import Hypothesis, Limits
 
 __all__ = ["Hypothesis", "Limits", "batched", "beam", "greedy", "sample"]

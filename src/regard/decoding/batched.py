@@ -1,4 +1,4 @@
-"""Many sentences through a search: neighbours in length together, answers in order."""
+"""Search for many sentences in batches of similar length."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +11,14 @@ from torch import Tensor
 from regard.data.batch import PAD
 from regard.decoding.search import Model
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
+
+MAX_ENTRIES = 16384
+"""The most beams of a batch: sentences × size of the beam."""
 
 
 def batched(
-    search: Callable[..., list[Answer]],
+    search: Callable[..., list[Result]],
     model: Model,
     sources: Sequence[Any],
     *,
@@ -23,8 +26,8 @@ def batched(
     tokens: int = 8192,
     prefix: Sequence[Sequence[int]] | None = None,
     **options: Any,
-) -> list[Answer]:
-    """Search for all sources, in batches of about one length.
+) -> list[Result]:
+    """Search for all sources, in batches of similar length.
 
     >>> from regard.decoding import greedy
     >>> from regard.models import build
@@ -34,19 +37,20 @@ def batched(
 
     Args:
         search: `greedy`, `beam` or `sample`
-        model: on the device that is to be used
-        sources: of each sentence its ids, or its frames (length, width)
-        sentences: the most in a batch
-        tokens: the most source tokens in a batch, padding included; a longer sentence is alone
-        prefix: ids that each output must begin with, one list a sentence
+        model: on the device to use
+        sources: the ids of each sentence, or its frames (length, width)
+        sentences: the most sentences of a batch; fewer with large beams
+        tokens: the most source tokens of a batch, padding included; a longer sentence is alone
+        prefix: ids that each output must begin with, one list per sentence
         options: of the search
 
-    Returns: what the search found for each source, in the order of the sources
+    Returns: the result of each source, in the order of the sources
     """
     if sentences < 1 or tokens < 1:
-        raise ValueError(f"a batch has 1 or more sentences and tokens, got {sentences}, {tokens}")
+        raise ValueError(f"sentences and tokens should be 1 or more, got {sentences} and {tokens}")
     if prefix is not None and len(prefix) != len(sources):
         raise ValueError(f"prefix should be {len(sources)} lists of ids, got {len(prefix)}")
+    sentences = min(sentences, max(1, MAX_ENTRIES // max(1, options.get("size", 1))))
     found: list[Any] = [None] * len(sources)
     device = model.output.weight.device
     drawn = "numbers" in inspect.signature(search).parameters
@@ -56,9 +60,9 @@ def batched(
         own = {} if prefix is None else {"prefix": [prefix[i] for i in index]}
         if numbers is not None:
             own["numbers"] = [numbers[i] for i in index]
-        answers = search(model, source.to(device), lengths.to(device), **own, **options)
-        for i, answer in zip(index, answers, strict=True):
-            found[i] = answer
+        results = search(model, source.to(device), lengths.to(device), **own, **options)
+        for i, result in zip(index, results, strict=True):
+            found[i] = result
     return found
 
 

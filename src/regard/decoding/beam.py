@@ -1,6 +1,6 @@
-"""Beam search: the likeliest continuations of every sentence, several at a time."""
+"""Beam search: several of the most likely continuations of every sentence at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -8,14 +8,25 @@ from torch import Tensor
 
 from regard.attention import observer
 from regard.data.batch import EOS
-from regard.decoding.greedy import CROWD
-from regard.decoding.hypothesis import EMPTY, Hypothesis, longer
-from regard.decoding.limits import Limits
-from regard.decoding.places import keeping_places, without
-from regard.decoding.scores import Reader
-from regard.decoding.search import Model, Search, begin, evaluating, forbidden
-from regard.decoding.trail import Ending, Trail
+from regard.decoding.beam_slots import BeamHistory, Ending, Weights, assign_slots, fill_gaps
+from regard.decoding.greedy import COMPACT_BELOW
+from regard.decoding.scores import OutputScorer
+from regard.decoding.search import (
+    EMPTY,
+    Hypothesis,
+    Limits,
+    Model,
+    Search,
+    begin,
+    evaluating,
+    forbidden,
+    length_penalty,
+    recording,
+)
 from regard.layers.moves import Moves
+
+MAX_SIZE = 1024
+"""The largest beam: memory grows with it, and quality does not."""
 
 
 def beam(
@@ -31,14 +42,14 @@ def beam(
     forbid: Sequence[int] = (),
     return_map: bool = False,
 ) -> list[list[Hypothesis]]:
-    """Keep the `size` likeliest beginnings of every sentence, and continue them all.
+    """Keep the `size` most likely beginnings of every sentence, and continue them all.
 
-    Hypotheses that end are set aside. A sentence is done when `size` of them have ended, when
-    none that goes on could still be among the best, or at its limit. They are sorted by
+    A sentence is finished when `size` hypotheses have ended, when no other could still be among
+    the best, or at its length limit. Hypotheses are sorted by
 
         score / ((5 + length) / 6)^penalty
 
-    Wu et al. 2016, section 7, eq. 14, without its coverage. A `size` of 1 is greedy search.
+    Wu et al. 2016, section 7, eq. 14, without the coverage penalty. A `size` of 1 is greedy search.
 
     >>> from regard.models import build
     >>> model = build("luong", "tiny", source_vocabulary=13, target_vocabulary=17)
@@ -49,60 +60,73 @@ def beam(
     Args:
         model: with `encode`, `start`, `step` and `output`
         source: ids (batch, S) or frames (batch, S, width)
-        source_lengths: (batch,), all S if None; a source of length 0 becomes no tokens at all
-        size: beginnings kept
-        n_best: hypotheses to return, `size` at most; there are fewer if there are no more
+        source_lengths: (batch,), all S if None; a source of length 0 gives no tokens
+        size: number of beams, at most `MAX_SIZE`
+        n_best: hypotheses to return, at most `size`; there may be fewer
         penalty: the exponent above; 0 sorts by log-probability
-        limits: how long an output may become
-        prefix: ids that each output must begin with, one list a sentence
-        forbid: ids never to be emitted, such as that of unknown tokens
-        return_map: also stitch the weights of every step to maps of (heads, tokens, S)
+        limits: on the length of outputs
+        prefix: ids that each output must begin with, one list per sentence
+        forbid: ids never to emit, such as that of unknown tokens
+        return_map: also return the encoder–decoder attention, maps of (heads, tokens, S)
 
-    Returns: of each source its hypotheses, the best first
+    Returns: the hypotheses of each source, the best first
     """
     _check(size, n_best, penalty)
     nothing = EMPTY._replace(maps={}) if return_map else EMPTY
     found = [[nothing] for _ in range(len(source))]
-    with evaluating(model):
-        search = begin(
-            model, source, source_lengths, limits=limits, prefix=prefix, return_map=return_map
-        )
+    # a state that no observer keeps may be overwritten; the maps recorded here are copies
+    in_place = not observer.observing
+    with evaluating(model), recording(model, return_map) as last_step:
+        search = begin(model, source, source_lengths, limits=limits, prefix=prefix)
         if search is None:
             return found
-        read = Reader(model.output, forbidden(forbid, model, source.device))
-        trail, endings = _searched(model, search, read, size, n_best, penalty)
+        scorer = OutputScorer(model.output, forbidden(forbid, model, source.device))
+        history, endings = _search(
+            model, search, scorer, last_step, in_place, size=size, n_best=n_best, penalty=penalty
+        )
     for own in endings:
-        own.sort(key=lambda end: -end.score / longer(end.steps, penalty))
+        own.sort(key=lambda end: -end.score / length_penalty(end.steps, penalty))
         del own[n_best:]
     flat = [end for own in endings for end in own]
     lengths = np.repeat(search.lengths, list(map(len, endings))).tolist()
-    maps = iter(trail.maps(flat, lengths) if return_map else [None] * len(flat))
+    maps = iter(history.maps(flat, lengths) if return_map else [None] * len(flat))
     for number, own in zip(search.numbers, endings, strict=True):
-        found[number] = [Hypothesis(trail.tokens(end), end.score, next(maps)) for end in own]
+        found[number] = [Hypothesis(history.tokens(end), end.score, next(maps)) for end in own]
     return found
 
 
-def _searched(
-    model: Model, search: Search, read: Reader, size: int, n_best: int, penalty: float
-) -> tuple[Trail, list[list[Ending]]]:
-    """All steps: the trail, and where the hypotheses of each sentence end."""
-    trail = Trail()
+def _search(
+    model: Model,
+    search: Search,
+    scorer: OutputScorer,
+    last_step: Callable[[], Weights | None],
+    in_place: bool,
+    *,
+    size: int,
+    n_best: int,
+    penalty: float,
+) -> tuple[BeamHistory, list[list[Ending]]]:
+    """All steps: their history, and the ends of the hypotheses of each sentence."""
+    history = BeamHistory()
     state, tokens = search.state, search.first
     owner = np.arange(len(search.numbers))  # the sentence of each group of beams
-    working = np.ones(len(owner), dtype=bool)  # of each group
+    unfinished = np.ones(len(owner), dtype=bool)  # of each group
     totals = np.zeros((len(owner), 1))  # log-probability of each beam; the first step has one
     endings: list[list[Ending]] = [[] for _ in owner]
-    bound = [longer(int(limit), penalty) for limit in search.limits]  # what length gives at most
-    while working.any():
+    bound = [
+        length_penalty(int(limit), penalty) for limit in search.limits
+    ]  # the largest length penalty
+    while unfinished.any():
         features, state = model.step(tokens, state)
-        steps, beams = len(trail) + 1, totals.shape[1]
+        weights = last_step()
+        steps, beams = len(history) + 1, totals.shape[1]
         forced = search.forced(np.repeat(owner, beams), steps - 1)
         scores, parents, chosen = _candidates(
-            *read.top(features, 2 * size, forced), totals, 2 * size
+            *scorer.top(features, 2 * size, forced), totals, 2 * size
         )  # (groups, candidates) each, the best first
         last = search.limits[owner] <= steps
         ends = (scores > -np.inf) & ((chosen == EOS) | last[:, None])
-        ends[:, size:] = False  # a hypothesis ends while it is among the best
+        ends[:, size:] = False  # a hypothesis may end only while it is among the best
         for group, place in zip(*ends.nonzero(), strict=True):
             entry = int(group * beams + parents[group, place])
             token, score = int(chosen[group, place]), float(scores[group, place])
@@ -110,57 +134,55 @@ def _searched(
         scores[chosen == EOS] = -np.inf
         order = np.argsort(-scores, axis=1, kind="stable")[:, :size]
         totals, parents, chosen = (_at(order, t) for t in (scores, parents, chosen))
-        working &= ~last & (totals[:, 0] > -np.inf)
-        for group in working.nonzero()[0]:
+        unfinished &= ~last & (totals[:, 0] > -np.inf)
+        for group in unfinished.nonzero()[0]:
             own = endings[owner[group]]
-            hope = totals[group, 0] / bound[owner[group]]
-            working[group] = not _settled(own, hope, size, n_best, penalty)
-        totals[~working] = -np.inf
+            best = totals[group, 0] / bound[owner[group]]
+            unfinished[group] = not _decided(own, best, size, n_best, penalty)
+        totals[~unfinished] = -np.inf
         stay = np.arange(len(owner))
-        if working.mean() <= CROWD:
-            stay = without(~working)
-        place = keeping_places(parents, beams)
-        totals, parents, chosen = (_at(place, t)[stay] for t in (totals, parents, chosen))
-        owner, working = owner[stay], working[stay]
+        if unfinished.mean() <= COMPACT_BELOW:
+            stay = fill_gaps(~unfinished)
+        slots = assign_slots(parents, beams)
+        totals, parents, chosen = (_at(slots, t)[stay] for t in (totals, parents, chosen))
+        owner, unfinished = owner[stay], unfinished[stay]
         entries = (stay[:, None] * beams + parents).reshape(-1)
-        trail.step(chosen.reshape(-1), entries, state.weights)
-        if state.weights is not None:
-            state = state._replace(weights={})
+        history.append(chosen.reshape(-1), entries, weights)
         tokens = torch.from_numpy(chosen.reshape(-1)).to(tokens.device)
         index = torch.from_numpy(entries).to(tokens.device)
-        state = state.reorder(Moves(index, len(features), spent=not observer.observing))
-    return trail, endings
+        state = state.reorder(Moves(index, len(features), spent=in_place))
+    return history, endings
 
 
-def _settled(own: list[Ending], hope: float, size: int, n_best: int, penalty: float) -> bool:
-    """Whether the best of these endings stay the best, whatever those that go on become.
+def _decided(own: list[Ending], best: float, size: int, n_best: int, penalty: float) -> bool:
+    """Whether the best of these endings stay the best, however the others continue.
 
     Args:
-        hope: the most that one that goes on can rank
+        best: an upper bound of the ranked score of the others
     """
     if len(own) < n_best:
         return False
     if len(own) >= size:
         return True
-    ranked = sorted((end.score / longer(end.steps, penalty) for end in own), reverse=True)
-    return ranked[n_best - 1] >= hope
+    ranked = sorted((end.score / length_penalty(end.steps, penalty) for end in own), reverse=True)
+    return ranked[n_best - 1] >= best
 
 
 def _at(order: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Each row of an array in its own order."""
+    """Each row of an array in its own order, (rows, n)."""
     return np.take_along_axis(array, order, 1)
 
 
 def _candidates(
     best: Tensor, ids: Tensor, totals: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The likeliest continuations of each sentence, the best first.
+    """The most likely continuations of each sentence, the best first.
 
     Args:
-        best: log-probabilities of the likeliest tokens of each beam, (sentences · beams, n)
+        best: log-probabilities of the most likely tokens of each beam, (sentences · beams, n)
         ids: those tokens
-        totals: of the beams so far, (sentences, beams)
-        count: how many
+        totals: log-probabilities of the beams so far, (sentences, beams)
+        count: number of continuations
 
     Returns: log-probabilities, beams and tokens, (sentences, count) each
     """
@@ -178,9 +200,9 @@ def _candidates(
 
 
 def _check(size: int, n_best: int, penalty: float) -> None:
-    if size < 1:
-        raise ValueError(f"a beam has size 1 or more, got {size}")
+    if not 1 <= size <= MAX_SIZE:
+        raise ValueError(f"beam size should be from 1 to {MAX_SIZE}, got {size}")
     if not 1 <= n_best <= size:
-        raise ValueError(f"n_best should be from 1 to the beam's size, {size}, got {n_best}")
+        raise ValueError(f"n_best should be from 1 to the beam size, {size}, got {n_best}")
     if penalty < 0:
         raise ValueError(f"penalty should be 0 or more, got {penalty}")

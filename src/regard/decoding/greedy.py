@@ -1,4 +1,4 @@
-"""Greedy search, and the walk that it shares with sampling: one continuation a sentence."""
+"""Greedy search, and the loop that it shares with sampling: one hypothesis per sentence."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,18 +7,25 @@ import torch
 from torch import Tensor
 
 from regard.data.batch import EOS
-from regard.decoding.hypothesis import EMPTY, Hypothesis
-from regard.decoding.limits import Limits
-from regard.decoding.scores import Forced, Reader
-from regard.decoding.search import Model, begin, evaluating, forbidden
-from regard.decoding.trail import Ending, Trail
+from regard.decoding.beam_slots import BeamHistory, Ending
+from regard.decoding.scores import Forced, OutputScorer
+from regard.decoding.search import (
+    EMPTY,
+    Hypothesis,
+    Limits,
+    Model,
+    begin,
+    evaluating,
+    forbidden,
+    recording,
+)
 
-Choose = Callable[[Reader, Tensor, Forced, np.ndarray], tuple[Tensor, Tensor]]
-"""(reader, features (entries, width), what is forced, the sentence of each entry) -> tokens of
+Choose = Callable[[OutputScorer, Tensor, Forced, np.ndarray], tuple[Tensor, Tensor]]
+"""(scorer, features (entries, width), forced tokens, the sentence of each entry) -> tokens of
 the entries and their log-probabilities, (entries, 1) each"""
 
-CROWD = 0.75
-"""Entries of finished sentences stay until only this share of a batch is still at work."""
+COMPACT_BELOW = 0.75
+"""Finished entries are removed once at most this fraction of a batch is unfinished."""
 
 
 def greedy(
@@ -31,7 +38,7 @@ def greedy(
     forbid: Sequence[int] = (),
     return_map: bool = False,
 ) -> list[Hypothesis]:
-    """Emit the likeliest token, again and again, until the end or the limit.
+    """Emit the most likely token at every step, until the end token or the limit.
 
     >>> from regard.models import build
     >>> model = build("luong", "tiny", source_vocabulary=13, target_vocabulary=17)
@@ -42,26 +49,26 @@ def greedy(
     Args:
         model: with `encode`, `start`, `step` and `output`
         source: ids (batch, S) or frames (batch, S, width)
-        source_lengths: (batch,), all S if None; a source of length 0 becomes no tokens at all
-        limits: how long an output may become
-        prefix: ids that each output must begin with, one list a sentence
-        forbid: ids never to be emitted, such as that of unknown tokens
-        return_map: also stitch the weights of every step to maps of (heads, tokens, S)
+        source_lengths: (batch,), all S if None; a source of length 0 gives no tokens
+        limits: on the length of outputs
+        prefix: ids that each output must begin with, one list per sentence
+        forbid: ids never to emit, such as that of unknown tokens
+        return_map: also return the encoder–decoder attention, maps of (heads, tokens, S)
 
-    Returns: one hypothesis a sentence, in the order of the sources
+    Returns: one hypothesis per sentence, in the order of the sources
     """
 
-    def likeliest(
-        read: Reader, features: Tensor, forced: Forced, sentences: np.ndarray
+    def most_likely(
+        scorer: OutputScorer, features: Tensor, forced: Forced, sentences: np.ndarray
     ) -> tuple[Tensor, Tensor]:
-        score, token = read.top(features, 1, forced)
+        score, token = scorer.top(features, 1, forced)
         return token, score
 
-    return walk(
+    return decode_steps(
         model,
         source,
         source_lengths,
-        likeliest,
+        most_likely,
         limits=limits,
         prefix=prefix,
         forbid=forbid,
@@ -69,7 +76,7 @@ def greedy(
     )
 
 
-def walk(
+def decode_steps(
     model: Model,
     source: Tensor,
     source_lengths: Tensor | None,
@@ -80,48 +87,46 @@ def walk(
     forbid: Sequence[int],
     return_map: bool,
 ) -> list[Hypothesis]:
-    """Continue every sentence by one token at a time, as `choose` says.
+    """Continue every sentence by one chosen token at a time.
 
     Args: those of `greedy`, and
-        choose: picks a token of each entry by its features
+        choose: chooses a token of each entry by its features
     """
     nothing = EMPTY._replace(maps={}) if return_map else EMPTY
     found = [nothing] * len(source)
-    with evaluating(model):
-        search = begin(
-            model, source, source_lengths, limits=limits, prefix=prefix, return_map=return_map
-        )
+    with evaluating(model), recording(model, return_map) as last_step:
+        search = begin(model, source, source_lengths, limits=limits, prefix=prefix)
         if search is None:
             return found
-        read = Reader(model.output, forbidden(forbid, model, source.device))
-        state, tokens, trail = search.state, search.first, Trail()
+        scorer = OutputScorer(model.output, forbidden(forbid, model, source.device))
+        state, tokens, history = search.state, search.first, BeamHistory()
         owner = np.arange(len(search.numbers))  # the sentence of each entry of the batch
-        working = np.ones(len(owner), dtype=bool)
+        unfinished = np.ones(len(owner), dtype=bool)
         totals = np.zeros(len(owner))
         endings: dict[int, Ending] = {}
-        while working.any():
+        while unfinished.any():
             features, state = model.step(tokens, state)
-            forced = search.forced(owner, len(trail))
-            tokens, scores = choose(read, features, forced, search.numbers[owner])
+            weights = last_step()
+            forced = search.forced(owner, len(history))
+            tokens, scores = choose(scorer, features, forced, search.numbers[owner])
             tokens = tokens.squeeze(1)
             chosen = tokens.cpu().numpy()
             totals += scores.squeeze(1).cpu().numpy()
-            steps = len(trail) + 1
-            over = working & ((chosen == EOS) | (search.limits[owner] <= steps))
+            steps = len(history) + 1
+            over = unfinished & ((chosen == EOS) | (search.limits[owner] <= steps))
             for entry in over.nonzero()[0].tolist():
                 score = float(totals[entry])
                 endings[int(owner[entry])] = Ending(steps, entry, int(chosen[entry]), score)
-            working &= ~over
+            unfinished &= ~over
             stay = np.arange(len(owner))
-            weights = state.weights
-            if working.mean() <= CROWD:
-                stay = working.nonzero()[0]
+            if unfinished.mean() <= COMPACT_BELOW:
+                stay = unfinished.nonzero()[0]
                 index = torch.from_numpy(stay).to(source.device)
                 state, tokens = state.reorder(index), tokens[index]
-                owner, working, totals = owner[stay], working[stay], totals[stay]
-            trail.step(chosen[stay], stay, weights)
+                owner, unfinished, totals = owner[stay], unfinished[stay], totals[stay]
+            history.append(chosen[stay], stay, weights)
     ends = [endings[sentence] for sentence in range(len(endings))]
-    maps = trail.maps(ends, search.lengths.tolist()) if return_map else [None] * len(ends)
+    maps = history.maps(ends, search.lengths.tolist()) if return_map else [None] * len(ends)
     for number, end, map in zip(search.numbers, ends, maps, strict=True):
-        found[number] = Hypothesis(trail.tokens(end), end.score, map)
+        found[number] = Hypothesis(history.tokens(end), end.score, map)
     return found

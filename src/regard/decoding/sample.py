@@ -1,4 +1,4 @@
-"""Sampling: draw each token from what the model says, sharpened or cut if asked."""
+"""Sampling: draw each token from the model's distribution, sharpened or truncated."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.decoding.greedy import walk
-from regard.decoding.hypothesis import Hypothesis
-from regard.decoding.limits import Limits
-from regard.decoding.scores import Forced, Reader
-from regard.decoding.search import Model
+from regard.decoding.greedy import decode_steps
+from regard.decoding.scores import Forced, OutputScorer
+from regard.decoding.search import Hypothesis, Limits, Model
 
 
 def sample(
@@ -28,10 +26,10 @@ def sample(
     forbid: Sequence[int] = (),
     return_map: bool = False,
 ) -> list[Hypothesis]:
-    """Draw one continuation of every sentence.
+    """Sample one continuation of every sentence.
 
-    What is drawn for a sentence depends on the seed and its number, not on who else is in the
-    batch. Its score is the model's own log-probability, whatever the temperature.
+    The sample of a sentence depends on the seed and its number, not on the rest of the batch. Its
+    score is the model's own log-probability, whatever the temperature.
 
     >>> from regard.models import build
     >>> model = build("luong", "tiny", source_vocabulary=13, target_vocabulary=17)
@@ -41,24 +39,24 @@ def sample(
     True
 
     Args:
-        temperature: what logits are divided by; below 1 sharpens, above 1 flattens
-        top_k: draw from this many of the likeliest tokens. Fan et al. 2018
-        top_p: draw from the likeliest tokens that make up this share. Holtzman et al. 2020
-        seed: where the draws come from
-        numbers: of the sentences (batch,), 0, 1, ... if None
+        temperature: divides the logits; below 1 sharpens, above 1 flattens
+        top_k: draw from this many of the most likely tokens. Fan et al. 2018
+        top_p: draw from the most likely tokens with this total probability. Holtzman et al. 2020
+        seed: of the random numbers
+        numbers: of the sentences (batch,), 0, 1, … if None
         model, source, source_lengths, limits, prefix, forbid, return_map: as in `greedy`
     """
     _check(temperature, top_k, top_p, seed)
     if numbers is None:
         numbers = range(len(source))
     elif len(numbers) != len(source):
-        raise ValueError(f"numbers should be {len(source)}, one a source, got {len(numbers)}")
+        raise ValueError(f"numbers should be {len(source)}, one per source, got {len(numbers)}")
     draws = [np.random.default_rng((seed, number)) for number in numbers]
 
     def choose(
-        read: Reader, features: Tensor, forced: Forced, sentences: np.ndarray
+        scorer: OutputScorer, features: Tensor, forced: Forced, sentences: np.ndarray
     ) -> tuple[Tensor, Tensor]:
-        scores = read(features, forced)
+        scores = scorer(features, forced)
         drawn = torch.tensor([draws[s].random() for s in sentences], dtype=torch.double)
         tokens: Tensor | None = None
         if top_k is not None:
@@ -67,17 +65,17 @@ def sample(
             logits, tokens = scores.logits.sort(descending=True)
         else:
             logits = scores.logits
-        chances = (logits.double() / temperature).softmax(-1)
+        probabilities = (logits.double() / temperature).softmax(-1)
         if top_p is not None:
-            before = chances.cumsum(-1) - chances
-            chances = chances.where(before < top_p, 0.0)
-        sums = chances.cumsum(-1)
-        mark = drawn.to(sums)[:, None] * sums[:, -1:]
-        place = (sums <= mark).sum(-1, keepdim=True)  # below the vocabulary, as drawn < 1
-        token = place if tokens is None else tokens.gather(1, place)
+            before = probabilities.cumsum(-1) - probabilities
+            probabilities = probabilities.where(before < top_p, 0.0)
+        sums = probabilities.cumsum(-1)
+        threshold = drawn.to(sums)[:, None] * sums[:, -1:]
+        index = (sums <= threshold).sum(-1, keepdim=True)  # below the vocabulary, as drawn < 1
+        token = index if tokens is None else tokens.gather(1, index)
         return token, scores.of(token)
 
-    return walk(
+    return decode_steps(
         model,
         source,
         source_lengths,
@@ -95,6 +93,6 @@ def _check(temperature: float, top_k: int | None, top_p: float | None, seed: int
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k should be 1 or more, got {top_k}")
     if top_p is not None and not 0.0 < top_p <= 1.0:
-        raise ValueError(f"top_p is a share, above 0 and at most 1, got {top_p}")
+        raise ValueError(f"top_p should be above 0 and at most 1, got {top_p}")
     if seed < 0:
-        raise ValueError(f"seed must not be negative, got {seed}")
+        raise ValueError(f"seed should be 0 or more, got {seed}")

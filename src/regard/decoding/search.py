@@ -1,6 +1,6 @@
-"""What every search begins with: checked sources, their memory, their limits and prefixes."""
+"""What every search starts from: hypotheses, length limits, and encoded sources with prefixes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -8,44 +8,107 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.attention.observer import AttentionCall, record
 from regard.data.batch import BOS, EOS, PAD
-from regard.decoding.limits import Limits
+from regard.decoding.beam_slots import Weights
+from regard.layers.position import Learned
+from regard.layers.role import ENCODER_DECODER
 
-NEVER = (PAD, BOS)
-"""Tokens that are no part of a text: no search emits them."""
+NEVER_EMITTED = (PAD, BOS)
+
+
+class Hypothesis(NamedTuple):
+    """One continuation of a sentence.
+
+    >>> best = Hypothesis((7, 5, 2), -1.5)
+    >>> best.finished, round(best.ranked(penalty=1.0), 3)
+    (True, -1.125)
+    """
+
+    tokens: tuple[int, ...]  # what was emitted; the last is the end token, if it was reached
+    score: float  # the model's log-probability of these tokens, in nats
+    maps: Weights | None = None  # by module, (heads, len(tokens), S); None without return_map
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end token was reached before the length limit."""
+        return bool(self.tokens) and self.tokens[-1] == EOS
+
+    def ranked(self, penalty: float) -> float:
+        """The score that a beam sorts by: score / ((5 + length) / 6)^penalty. Wu 2016, eq. 14."""
+        return self.score / length_penalty(len(self.tokens), penalty)
+
+
+EMPTY = Hypothesis((), 0.0)
+"""The hypothesis of an empty source."""
+
+
+def length_penalty(length: float, exponent: float) -> float:
+    """The divisor of a score, ((5 + length) / 6)^exponent. Wu et al. 2016, eq. 14.
+
+    >>> length_penalty(1, 0.6), length_penalty(7, 1.0)
+    (1.0, 2.0)
+    """
+    return ((5.0 + length) / 6.0) ** exponent
+
+
+class Limits(NamedTuple):
+    """At most `ratio` · S + `extra` tokens for a source of S, the end token included.
+
+    >>> Limits(ratio=2.0, extra=5).of(torch.tensor([3, 7])).tolist()
+    [11, 19]
+    """
+
+    ratio: float = 2.0
+    extra: int = 50
+
+    def of(self, source_lengths: Tensor, model: object = None) -> Tensor:
+        """The most tokens for each source (batch,), within the learned positions of a model."""
+        if self.ratio < 0 or self.ratio + self.extra < 1:
+            raise ValueError(
+                f"limits should allow 1 token or more, got ratio={self.ratio} and "
+                f"extra={self.extra}"
+            )
+        most = (source_lengths * self.ratio).long().clamp(min=0) + self.extra
+        position = getattr(model, "target_position", None)
+        if isinstance(position, Learned):
+            most = most.clamp(max=len(position.weight))
+        return most.clamp(min=1)
 
 
 class Model(Protocol):
-    """What a search asks of a model; `Seq2Seq` and `Transformer` are ones."""
+    """The interface of models that can be searched, such as `Seq2Seq` and `Transformer`."""
 
     output: nn.Linear
     training: bool
 
     def encode(self, source: Tensor, source_lengths: Tensor | None = ..., /) -> Any: ...
 
-    def start(self, memory: Any, /, *, return_map: bool = ...) -> Any: ...
+    def start(self, memory: Any, /) -> Any: ...
 
     def step(self, tokens: Tensor, state: Any, /) -> tuple[Tensor, Any]: ...
 
     def train(self, mode: bool = ..., /) -> Any: ...
 
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]: ...
+
 
 class Search(NamedTuple):
-    """Sentences ready to be continued: those whose source is not empty."""
+    """The sentences of a batch whose source is not empty, encoded."""
 
     state: Any  # of the model, one entry for each sentence
-    first: Tensor  # (sentences,) the begin of each
-    numbers: np.ndarray  # (sentences,) which of the batch they are
+    first: Tensor  # (sentences,) begin tokens
+    numbers: np.ndarray  # (sentences,) their indices in the batch
     lengths: np.ndarray  # (sentences,) of the sources
-    limits: np.ndarray  # (sentences,) the most tokens
-    prefixes: list[Sequence[int]]  # what each must begin with
+    limits: np.ndarray  # (sentences,) maximal numbers of tokens
+    prefixes: list[Sequence[int]]  # ids that each output must begin with
 
     def forced(self, owner: np.ndarray, step: int) -> tuple[Tensor, Tensor] | None:
-        """Entries whose sentences have a prefix that far, and the tokens that it says.
+        """Entries whose sentence has a longer prefix than `step`, and their next tokens.
 
         Args:
             owner: the sentence of each entry
-            step: how many tokens there are already
+            step: number of tokens so far
         """
         if step >= self.longest:
             return None
@@ -63,7 +126,7 @@ class Search(NamedTuple):
 
 @contextmanager
 def evaluating(model: Model) -> Iterator[None]:
-    """The model without dropout and without gradients, and as it was afterwards."""
+    """The model in eval mode and without gradients; its mode is restored afterwards."""
     training = model.training
     model.train(False)
     try:
@@ -73,6 +136,38 @@ def evaluating(model: Model) -> Iterator[None]:
         model.train(training)
 
 
+@contextmanager
+def recording(model: Model, wanted: bool) -> Iterator[Callable[[], Weights | None]]:
+    """Record the encoder–decoder attention of a model, step by step.
+
+    Yields: a function that returns the weights of the last step by the name of the module,
+        (entries, heads, S) each; it returns None unless wanted
+    """
+    if not wanted:
+        yield lambda: None
+        return
+    names = {
+        module: name
+        for name, module in model.named_modules()
+        if getattr(module, "role", None) == ENCODER_DECODER
+    }
+    with record() as calls:
+
+        def last_step() -> Weights:
+            found = {names[c.module]: _weights(c) for c in calls if c.module in names}
+            calls.clear()
+            return found
+
+        yield last_step
+
+
+def _weights(call: AttentionCall) -> Tensor:
+    """The weights of one step, (entries, heads, S); beams are the queries of their sentence."""
+    weights = call.attention_map().dense() if call.weights is None else call.weights
+    sentences, *_, beams, keys = weights.shape
+    return weights.reshape(sentences, -1, beams, keys).transpose(1, 2).flatten(0, 1)
+
+
 def begin(
     model: Model,
     source: Tensor,
@@ -80,12 +175,13 @@ def begin(
     *,
     limits: Limits,
     prefix: Sequence[Sequence[int]] | None,
-    return_map: bool,
 ) -> Search | None:
-    """Read the sources; None if all of them are empty."""
+    """Encode the sources; None if all of them are empty."""
     batch = len(source)
     if prefix is not None and len(prefix) != batch:
-        raise ValueError(f"prefix should be {batch} lists of ids, one a source, got {len(prefix)}")
+        raise ValueError(
+            f"prefix should be {batch} lists of ids, one per source, got {len(prefix)}"
+        )
     lengths = source_lengths
     if lengths is None:
         lengths = torch.full((batch,), source.shape[1], device=source.device)
@@ -101,8 +197,7 @@ def begin(
     for own, longest in zip(prefixes, most, strict=True):
         _check_prefix(own, int(longest), model.output.out_features)
     first = torch.full((len(real),), BOS, dtype=torch.long, device=source.device)
-    state = model.start(memory, return_map=return_map)
-    return Search(state, first, numbers, lengths.cpu().numpy(), most, prefixes)
+    return Search(model.start(memory), first, numbers, lengths.cpu().numpy(), most, prefixes)
 
 
 def forbidden(forbid: Sequence[int], model: Model, device: torch.device) -> Tensor:
@@ -112,15 +207,15 @@ def forbidden(forbid: Sequence[int], model: Model, device: torch.device) -> Tens
         if not 0 <= token < size:
             raise ValueError(f"forbid should be ids from 0 to {size - 1}, got {token}")
     if EOS in forbid:
-        raise ValueError(f"the end, {EOS}, may not be forbidden: nothing would ever end")
-    return torch.tensor(sorted({*NEVER, *forbid}), device=device)
+        raise ValueError(f"forbid may not contain the end token, {EOS}")
+    return torch.tensor(sorted({*NEVER_EMITTED, *forbid}), device=device)
 
 
 def _check_prefix(prefix: Sequence[int], longest: int, size: int) -> None:
     if len(prefix) > longest:
-        raise ValueError(f"a prefix of {len(prefix)} tokens is longer than the limit, {longest}")
+        raise ValueError(f"prefix has {len(prefix)} tokens, more than the limit of {longest}")
     for token in prefix:
-        if not 0 <= token < size or token in (*NEVER, EOS):
+        if not 0 <= token < size or token in (*NEVER_EMITTED, EOS):
             raise ValueError(
-                f"a prefix should be ids below {size} without padding, begin and end, got {token}"
+                f"prefix should be ids below {size}, no padding, begin or end token, got {token}"
             )

@@ -1,11 +1,9 @@
 """Every mechanism as a module, batch first."""
 
-from regard.layers.add_norm import PostNorm, PreNorm
 from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
 from regard.layers.dropout import Dropout
 from regard.layers.edges import with_self_loops
 from regard.layers.efficient import EfficientAttention, EfficientState
-from regard.layers.feed_forward import FeedForward
 from regard.layers.graph import GraphAttention
 from regard.layers.hard import Choice, HardAttention, HardGumbel, straight_through
 from regard.layers.hierarchical import (
@@ -21,7 +19,14 @@ from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding,
 from regard.layers.reinforce import MovingBaseline, reinforce_loss
 from regard.layers.textbook import Attention, AttentionWeight, TimeAttention, WeightSum
 from regard.layers.torch_multihead import TorchMultiheadAttention
-from regard.layers.transformer import Decoded, DecoderLayer, DecoderState, EncoderLayer
+from regard.layers.transformer import (
+    DecoderLayer,
+    DecoderState,
+    EncoderLayer,
+    FeedForward,
+    PostNorm,
+    PreNorm,
+)
 
 __all__ = [
     "ALiBi",
@@ -32,7 +37,6 @@ __all__ = [
     "Choice",
     "CoAttended",
     "CoAttention",
-    "Decoded",
     "DecoderLayer",
     "DecoderState",
     "Dropout",

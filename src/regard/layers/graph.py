@@ -227,6 +227,7 @@ class GraphAttention(nn.Module):
             None
             if self.training and self.dropout
             else lambda _, rows, __: rows @ by_heads.to(rows.dtype),
+            weights=weights,
         )
         observer.notify(observer.observers(), report)
 

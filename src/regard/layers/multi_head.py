@@ -24,7 +24,7 @@ from regard.layers.heads import (
 from regard.layers.per_head import per_head
 from regard.layers.position import ALiBi, Position, Rotary
 from regard.layers.role import AttentionRole
-from regard.layers.step import attend_step, suits
+from regard.layers.step import attend_step, can_step
 
 MultiHeadState = Past | SharedMemory
 
@@ -333,7 +333,7 @@ class MultiHeadAttention(nn.Module):
     def _plain(self, q: Tensor, k: Tensor) -> bool:
         """Whether a step needs no more than two products."""
         drops = self.training and self.dropout > 0
-        return self.score == "scaled_dot" and not drops and suits(q, k)
+        return self.score == "scaled_dot" and not drops and can_step(q, k)
 
     def _join(self, context: Tensor) -> Tensor:
         """(batch, heads, M, width) to (batch, M, out_dim)."""

@@ -1,6 +1,6 @@
-"""One step of dot-product attention: a query or a few, straight through two products.
+"""One step of dot-product attention: a few queries, two matrix products.
 
-What a step computes is so small that choosing a path would take longer than the path.
+A step is so small that choosing a path would take longer than computing it.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from regard.attention.attend import map_of
 from regard.core.map import AttentionMap
 from regard.core.mask import as_mask
 from regard.core.names import find_normalizer, find_score
-from regard.core.request import make_request
+from regard.core.request import Request, make_request
 
 TINY = 400
-"""Products below which torch multiplies two matrices of a batch by a slow loop of its own."""
+"""Below so many products torch multiplies two matrices of a batch by a slow loop."""
 
 
-def suits(query: Tensor, key: Tensor) -> bool:
-    """Whether `attend_step` may compute this: nobody differentiates, and nobody edits."""
+def can_step(query: Tensor, key: Tensor) -> bool:
+    """Whether `attend_step` applies: in float32 or float64, without gradients and edits."""
     return (
         query.dtype in (torch.float32, torch.float64)
         and not (torch.is_grad_enabled() and (query.requires_grad or key.requires_grad))
@@ -48,10 +48,10 @@ def attend_step(
     Args:
         query: (batch, heads, M, width)
         key, value: (batch, heads, N, width); if they have fewer heads, groups of heads share one
-        shade: 0 where keys may be seen, -inf where not, (batch or 1, heads or 1, 1, N); every
-            query sees one or more
+        shade: 0 for visible keys, -inf for hidden ones, (batch or 1, heads or 1, 1, N); every
+            query has a visible key
         bias: added to the scores, (heads or 1, M, N)
-        change: what to make of rows of the map, and of the output, when somebody wants them
+        change: applied to the output and to rows of the map
     """
     batch, shared, N, width = key.shape
     rows = query.shape[1] // shared * query.shape[2]  # heads that share keys are queries of one
@@ -62,7 +62,7 @@ def attend_step(
     weights = _softmax(scores if shade is None else scores + shade)
     output = _weigh(weights.view(batch * shared, rows, N), value.flatten(0, 1)).view(query.shape)
     if observer.observing:
-        _report(query, key, value, shade, bias, output)
+        _notify(query, key, value, shade, bias, output, weights)
     if not return_map:
         return change(output), None
     shape = change(weights[..., :0]).shape
@@ -75,8 +75,8 @@ def attend_step(
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """Over the last dimension; torch's own takes thrice the time for rows as short as these."""
-    if scores.shape[-1] == 0:  # there is nothing to see
+    """Over the last dimension; torch's own takes three times as long for rows this short."""
+    if scores.shape[-1] == 0:
         return scores
     weights = (scores - scores.amax(-1, keepdim=True)).exp_()
     return weights.div_(weights.sum(-1, keepdim=True))
@@ -89,24 +89,39 @@ def _weigh(weights: Tensor, value: Tensor) -> Tensor:
     return torch.bmm(weights, value)
 
 
-def _report(
+def _notify(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     shade: Tensor | None,
     bias: Tensor | None,
     output: Tensor,
+    weights: Tensor,
 ) -> None:
-    """Tell those who watch of a call that they would have seen in `attend`."""
+    """Notify observers of the call, as `attend` would; the request is made when it is needed."""
     group = query.shape[1] // key.shape[1]
-    request = make_request(
-        query,
-        key.repeat_interleave(group, 1) if group > 1 else key,
-        value.repeat_interleave(group, 1) if group > 1 else value,
-        score=find_score("scaled_dot"),
-        mask=None if shade is None else as_mask(shade == 0),
-        bias=bias,
-        normalize=find_normalizer("softmax"),
-        dropout=0.0,
+
+    def request() -> Request:
+        return make_request(
+            query,
+            key.repeat_interleave(group, 1) if group > 1 else key,
+            value.repeat_interleave(group, 1) if group > 1 else value,
+            score=find_score("scaled_dot"),
+            mask=None if shade is None else as_mask(shade == 0),
+            bias=bias,
+            normalize=find_normalizer("softmax"),
+            dropout=0.0,
+        ).seeded()
+
+    call = observer.AttentionCall(
+        value,
+        output,
+        tuple(weights.shape),
+        "step",
+        request,
+        map_of,  # type: ignore[arg-type]
+        observer.weigh,
+        tensors=(("query", query), ("key", key), ("value", value)),
+        weights=weights,
     )
-    observer.notify_request(observer.observers(), request.seeded(), output, "step", map_of)
+    observer.notify(observer.observers(), call)

@@ -1,24 +1,19 @@
 """Whole models: sequence to sequence, recurrent and Transformer, and the language model."""
 
 from regard.models.aligner import ALIGNERS, GlobalAligner, LocalAligner, find_aligner
-from regard.models.bahdanau import Bahdanau
-from regard.models.bridge import Bridge
-from regard.models.build import KINDS, build
+from regard.models.bahdanau import Bahdanau, Maxout
+from regard.models.build import KINDS, PRESETS, build, options_of
+from regard.models.decoder import Bridge, Peeky, Plain, State
 from regard.models.embedding import Frames, Tokens
-from regard.models.encoder import Encoder
 from regard.models.gnmt import GNMT
-from regard.models.join import Attentional, Concatenation, Maxout
-from regard.models.language import LanguageModel, LanguageState
-from regard.models.luong import Luong
-from regard.models.memory import Maps, Memory
-from regard.models.plain import Peeky, Plain
-from regard.models.presets import PRESETS
-from regard.models.recurrent import Recurrent
+from regard.models.language import LanguageModel
+from regard.models.luong import Attentional, Concatenation, Luong
+from regard.models.memory import Memory
+from regard.models.recurrent import Encoder, Recurrent
 from regard.models.seq2seq import AttentionSeq2Seq, Seq2Seq
-from regard.models.stack import DecoderStack, EncoderStack
-from regard.models.state import State
+from regard.models.stack import Stack, StackState
 from regard.models.summary import parameters, summary
-from regard.models.transformer import Transformer, TransformerState
+from regard.models.transformer import Transformer
 
 __all__ = [
     "ALIGNERS",
@@ -30,28 +25,26 @@ __all__ = [
     "Bahdanau",
     "Bridge",
     "Concatenation",
-    "DecoderStack",
     "Encoder",
-    "EncoderStack",
     "Frames",
     "GlobalAligner",
     "LanguageModel",
-    "LanguageState",
     "LocalAligner",
     "Luong",
-    "Maps",
     "Maxout",
     "Memory",
     "Peeky",
     "Plain",
     "Recurrent",
     "Seq2Seq",
+    "Stack",
+    "StackState",
     "State",
     "Tokens",
     "Transformer",
-    "TransformerState",
     "build",
     "find_aligner",
+    "options_of",
     "parameters",
     "summary",
 ]

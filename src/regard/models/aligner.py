@@ -1,6 +1,6 @@
-"""The alignment model: how a recurrent decoder's state asks the encoder's states.
+"""The alignment model: how a recurrent decoder attends to the encoder's states.
 
-An aligner answers all steps at once (`forward`) or one step (`start`, `step`), alike.
+An aligner takes the queries of all steps at once (`forward`) or of one step (`start`, `step`).
 """
 
 from collections.abc import Callable, Sequence
@@ -9,10 +9,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Prepared, attend, observer, prepare
-from regard.attention.attend import Attended, Normalize
+from regard.attention import attend, observer, prepare
+from regard.attention.attend import Normalize
 from regard.attention.observer import observed
-from regard.core.map import AttentionMap
 from regard.core.mask import lengths
 from regard.core.names import did_you_mean, find_normalizer
 from regard.core.normalize import softmax
@@ -23,14 +22,11 @@ from regard.layers.local import LocalAttention, PredictedCenter
 from regard.layers.recurrence import can_unroll, recur_asking
 from regard.layers.role import ENCODER_DECODER
 from regard.models.memory import Memory
-from regard.models.score import find_score
-
-Answer = tuple[Tensor, AttentionMap | None]
-StepAnswer = tuple[Tensor, Tensor | None, Past | SharedMemory]
+from regard.models.options import find_score
 
 
 class GlobalAligner(nn.Module):
-    """Ask all of the encoder's states. Bahdanau et al. 2015, eq. 5 and 6; Luong 2015, section 3.1.
+    """Attend to all states of the encoder. Bahdanau et al. 2015, eq. 5 and 6; Luong 2015, 3.1.
 
         c = Σⱼ αⱼ hⱼ,  α = normalize(score(s, hⱼ))
 
@@ -38,19 +34,21 @@ class GlobalAligner(nn.Module):
     >>> memory = Memory(torch.randn(2, 7, 5), torch.tensor([7, 4]), None)
     >>> aligner = GlobalAligner(3, 5, score="additive")
     >>> query = torch.randn(2, 11, 3)
-    >>> contexts, _ = aligner(query, memory)
-    >>> context, _, _ = aligner.step(query[:, 0], aligner.start(memory))
+    >>> contexts = aligner(query, memory)
+    >>> context, _ = aligner.step(query[:, 0], aligner.start(memory))
     >>> contexts.shape, torch.allclose(context, contexts[:, 0], atol=1e-6)
     (torch.Size([2, 11, 5]), True)
 
     Args:
         query_dim: width of the decoder's states
         key_dim: width of the encoder's states
-        score: a name, a module, or what makes a score from query_dim and key_dim
+        score: a name, a module, or a function (query_dim, key_dim) -> score
         normalize: in train mode, a name or a callable as for `attend`
         evaluate: the same in eval mode, `normalize` if None
         dropout: of the weights, in train mode
     """
+
+    role = ENCODER_DECODER
 
     def __init__(
         self,
@@ -63,60 +61,57 @@ class GlobalAligner(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.role = ENCODER_DECODER
         self.score: Score = find_score(score, query_dim, key_dim)
         self.normalize = find_normalizer(normalize)
         self.evaluate = find_normalizer(normalize if evaluate is None else evaluate)
         self.dropout = dropout
 
     @observed
-    def forward(self, query: Tensor, memory: Memory, *, return_map: bool = False) -> Answer:
-        """Contexts (batch, M, key_dim) of queries (batch, M, query_dim), and their map."""
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:
+        """Contexts (batch, M, key_dim) of queries (batch, M, query_dim)."""
         states = memory.states.unsqueeze(1)  # (batch, 1, S, key_dim): one head
-        attended = attend(
+        normalize, dropout = self._mode()
+        context = attend(
             query.unsqueeze(1),
             states,
             states,
             score=self.score,
             mask=memory.mask(),
-            normalize=self.normalize if self.training else self.evaluate,
-            dropout=self.dropout if self.training else 0.0,
-            return_map=return_map,
+            normalize=normalize,
+            dropout=dropout,
         )
-        if isinstance(attended, Attended):
-            return attended.output.squeeze(1), attended.map
-        return attended.squeeze(1), None
+        return context.squeeze(1)
 
     @observed
-    def together(
+    def unrolled(
         self, layer: nn.RNNBase, x: Tensor, first: Sequence[Tensor], memory: Memory
-    ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """All steps of a layer whose states ask, in one go; None where each has to be a step.
+    ) -> tuple[Tensor, Tensor] | None:
+        """All steps of a layer whose states are the queries; None if they have to be single steps.
 
         Args: those of `recur_asking`
 
-        Returns: states (batch, T, hidden), contexts (batch, T, key_dim), weights (batch, T, S)
+        Returns: states (batch, T, hidden) and contexts (batch, T, key_dim)
         """
-        normalize = self.normalize if self.training else self.evaluate
-        told = observer.observers() if observer.observing else ()
+        normalize, dropout = self._mode()
+        listening = observer.observers() if observer.observing else ()
         if (
             not isinstance(self.score, Additive)
             or normalize is not softmax
-            or (self.training and self.dropout)
-            or observer.any_edits(told)
+            or dropout
+            or observer.any_edits(listening)
             or not can_unroll(layer, x, memory.states, *first, *self.score.parameters())
         ):
             return None
         counts = None if memory.mask() is None else memory.lengths
         states, weights = recur_asking(layer, x, first, self.score, memory.states, counts)
         contexts = torch.bmm(weights, memory.states)
-        if told:
-            asking = torch.cat((first[0].unsqueeze(1), states[:, :-1]), dim=1)
-            prepare(self.score, memory.states, memory.states, lengths=counts).tell(asking, contexts)
-        return states, contexts, weights
+        if listening:
+            query = torch.cat((first[0].unsqueeze(1), states[:, :-1]), dim=1)
+            prepare(self.score, memory.states, memory.states, lengths=counts).tell(query, contexts)
+        return states, contexts
 
     def start(self, memory: Memory) -> SharedMemory:
-        """What the steps ask; the keys of an additive score are prepared here, once."""
+        """The memory for `step`; the keys of an additive score are projected here, once."""
         states, counts = memory.states, None if memory.mask() is None else memory.lengths
         keys, prepared = states, None
         if isinstance(self.score, Additive):
@@ -126,59 +121,46 @@ class GlobalAligner(nn.Module):
         return SharedMemory(tensors, None, beams=1, prepared=prepared)
 
     @observed
-    def step(
-        self, query: Tensor, state: Past | SharedMemory, *, return_map: bool = False
-    ) -> StepAnswer:
-        """The context (batch, key_dim) of one query (batch, query_dim), and (batch, 1, S)."""
+    def step(self, query: Tensor, state: Past | SharedMemory) -> tuple[Tensor, SharedMemory]:
+        """The context (batch, key_dim) of one query (batch, query_dim), and the new state."""
         assert isinstance(state, SharedMemory)
-        normalize = self.normalize if self.training else self.evaluate
-        dropout = self.dropout if self.training else 0.0
+        normalize, dropout = self._mode()
         if state.prepared is not None and normalize is softmax and not dropout:
-            return *_ask(query, state, state.prepared, return_map), state.stepped(1)
+            if state.beams == 1:
+                return state.prepared.attend(query), state.stepped(1)
+            by_sentence = query.unflatten(0, (-1, state.beams))
+            return state.prepared.attend(by_sentence).flatten(0, 1), state.stepped(1)
         keys, values, *counts = state.tensors
-        score = self.score.projected() if isinstance(self.score, Additive) else self.score
-        attended = attend(
+        context = attend(
             state.grouped(query[:, None, None]),  # (sentences, 1, beams, query_dim)
             keys,
             values,
-            score=score,
+            score=self.score.projected() if isinstance(self.score, Additive) else self.score,
             mask=lengths(counts[0]) if counts else None,
             normalize=normalize,
             dropout=dropout,
-            return_map=return_map,
         )
-        weights = None
-        if isinstance(attended, Attended):
-            weights = state.ungrouped(attended.map.dense())[:, :, 0]
-            attended = attended.output
-        return state.ungrouped(attended)[:, 0, 0], weights, state.stepped(1)
+        return state.ungrouped(context)[:, 0, 0], state.stepped(1)
+
+    def _mode(self) -> tuple[Callable[..., Tensor], float]:
+        """The normalizer and the dropout of train or eval mode."""
+        return (self.normalize, self.dropout) if self.training else (self.evaluate, 0.0)
 
     def extra_repr(self) -> str:
         score = "" if isinstance(self.score, nn.Module) else f"score={self.score}, "
         return f"{score}dropout={self.dropout}"
 
 
-def _ask(
-    query: Tensor, state: SharedMemory, prepared: Prepared, return_map: bool
-) -> tuple[Tensor, Tensor | None]:
-    """The contexts (batch, key_dim) of queries (batch, query_dim), and weights (batch, 1, S)."""
-    by_sentence = query if state.beams == 1 else query.unflatten(0, (-1, state.beams))
-    attended = prepared.attend(by_sentence, return_map=return_map)
-    output = attended.output if isinstance(attended, Attended) else attended
-    weights = attended.map.dense() if isinstance(attended, Attended) else None
-    if weights is not None:  # (sentences, beams, S)
-        weights = weights.flatten(0, 1).unsqueeze(1)
-    return output if state.beams == 1 else output.flatten(0, 1), weights
-
-
-class LocalAligner(nn.Module):
-    """Ask the states around a position: that of the step, or a predicted one. Luong 2015, 3.2.
+class LocalAligner(LocalAttention):
+    """Attend to the states around a position: the step's own, or a predicted one. Luong 2015, 3.2.
 
     Args:
         query_dim, key_dim, score, dropout: as for `GlobalAligner`
         window: D, how many states on either side of the centre
-        center: makes, from query_dim, what predicts the centre; None asks around the step's own
+        center: makes, from query_dim, a module that predicts the centre; None for the step's own
     """
+
+    role = ENCODER_DECODER
 
     def __init__(
         self,
@@ -190,8 +172,7 @@ class LocalAligner(nn.Module):
         center: Callable[[int], nn.Module] | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.attention = LocalAttention(
+        super().__init__(
             query_dim,
             window,
             key_dim=key_dim,
@@ -199,33 +180,19 @@ class LocalAligner(nn.Module):
             center=None if center is None else center(query_dim),
             dropout=dropout,
         )
-        self.attention.role = ENCODER_DECODER
 
-    def forward(self, query: Tensor, memory: Memory, *, return_map: bool = False) -> Answer:
-        """Contexts (batch, M, key_dim) of queries (batch, M, query_dim), and their map."""
-        attended = self.attention(query, memory.states, mask=memory.mask(), return_map=return_map)
-        if not isinstance(attended, Attended):
-            return attended, None
-        map = attended.map
-        shape = (map.shape[0], 1, *map.shape[1:])
-        return attended.output, AttentionMap(
-            lambda rows: map[..., rows, :].unsqueeze(1),
-            lambda rows: map.scores[..., rows, :].unsqueeze(1),
-            shape,
-        )
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:  # type: ignore[override]
+        """Contexts (batch, M, key_dim) of queries (batch, M, query_dim)."""
+        return super().forward(query, memory.states, mask=memory.mask())  # type: ignore
 
-    def start(self, memory: Memory) -> Past | SharedMemory:
-        """What the steps ask, before the first."""
-        return self.attention.start(len(memory.states), memory.states, memory.mask())
+    def start(self, memory: Memory) -> Past | SharedMemory:  # type: ignore[override]
+        """The memory for `step`."""
+        return super().start(len(memory.states), memory.states, memory.mask())
 
-    def step(
-        self, query: Tensor, state: Past | SharedMemory, *, return_map: bool = False
-    ) -> StepAnswer:
-        """The context (batch, key_dim) of one query (batch, query_dim), and (batch, 1, S)."""
-        attended, state = self.attention.step(query.unsqueeze(1), state, return_map=return_map)
-        if isinstance(attended, Attended):
-            return attended.output.squeeze(1), attended.map.dense(), state
-        return attended.squeeze(1), None, state
+    def step(self, query: Tensor, state: Past | SharedMemory) -> tuple[Tensor, Past | SharedMemory]:  # type: ignore[override]
+        """The context (batch, key_dim) of one query (batch, query_dim), and the new state."""
+        context, state = super().step(query.unsqueeze(1), state)
+        return context.squeeze(1), state  # type: ignore[union-attr]
 
 
 Aligner = GlobalAligner | LocalAligner
@@ -239,8 +206,8 @@ ALIGNERS: dict[str, Callable[..., Aligner]] = {
     "hard": partial(GlobalAligner, normalize="hard"),
     "gumbel": partial(GlobalAligner, normalize=HardGumbel(1.0), evaluate="hard"),
 }
-"""Local is Luong's local-m, predictive his local-p; sparsemax and entmax15 leave states out, hard
-and gumbel choose one."""
+"""Local is Luong's local-m, predictive his local-p; sparsemax and entmax15 give weights of zero,
+hard and gumbel choose one state."""
 
 
 def find_aligner(
@@ -248,7 +215,7 @@ def find_aligner(
 ) -> Callable[[int, int], Aligner]:
     """What makes an aligner from query_dim and key_dim.
 
-    >>> find_aligner("predictive", score="general", window=2)(3, 5).attention.window
+    >>> find_aligner("predictive", score="general", window=2)(3, 5).window
     2
     """
     if attention not in ALIGNERS:

@@ -10,145 +10,128 @@ from torch import nn
 from regard.core.names import did_you_mean
 from regard.models.aligner import find_aligner
 from regard.models.bahdanau import Bahdanau
-from regard.models.embedding import Tokens, reader
-from regard.models.encoder import Encoder
+from regard.models.decoder import Peeky, Plain, RecurrentDecoder
+from regard.models.embedding import Tokens, source_embedding
 from regard.models.gnmt import GNMT
-from regard.models.join import JOINS
 from regard.models.language import LanguageModel
-from regard.models.luong import Luong
-from regard.models.plain import Peeky, Plain
-from regard.models.presets import PRESETS
+from regard.models.luong import JOINS, Luong
+from regard.models.recurrent import Encoder
 from regard.models.seq2seq import AttentionSeq2Seq, Seq2Seq
 from regard.models.transformer import Transformer
 
+Options = dict[str, Any]
 
-def bahdanau(
-    source_vocabulary: int | None,
-    target_vocabulary: int,
-    *,
-    frames: int | None = None,
-    embedding: int = 256,
-    hidden: int = 256,
-    layers: int = 1,
-    cell: str = "gru",
-    bidirectional: str = "all",
-    residual: bool = False,
-    score: str | Callable = "additive",
-    attention: str = "global",
-    window: int | None = None,
-    width: int | None = None,
-    tie: bool = False,
-    dropout: float = 0.0,
-    attention_dropout: float = 0.0,
+_SIZES: Options = {"frames": None, "embedding": 256, "hidden": 256, "layers": 1, "cell": "gru"}
+_SIZES |= {"bidirectional": "none", "residual": False, "tie": False, "dropout": 0.0}
+_ATTENTION: Options = {"attention": "global", "window": None, "attention_dropout": 0.0}
+
+RECURRENT: dict[str, tuple[Callable[..., RecurrentDecoder], Options]] = {
+    "bahdanau": (
+        Bahdanau,
+        _SIZES | _ATTENTION | {"score": "additive", "bidirectional": "all", "width": None},
+    ),
+    "luong": (Luong, _SIZES | _ATTENTION | {"score": "general", "join": "tanh", "feeding": False}),
+    "gnmt": (
+        GNMT,
+        _SIZES
+        | _ATTENTION
+        | {"score": "additive", "embedding": 1024, "hidden": 1024, "layers": 8, "cell": "lstm"},
+    ),
+    "plain": (Plain, _SIZES),
+    "peeky": (Peeky, _SIZES),
+}
+"""Recurrent decoders, and the options of their models with defaults."""
+
+FIXED: dict[str, Options] = {"gnmt": {"bidirectional": "bottom", "residual": True}}
+"""Options that are part of a model's definition (Wu et al. 2016, section 3) and not free."""
+
+
+def recurrent(
+    kind: str, source_vocabulary: int | None, target_vocabulary: int, **options: Any
 ) -> Seq2Seq:
-    """A recurrent model with Bahdanau's decoder."""
-    sizes: dict[str, Any] = {"layers": layers, "residual": residual, "dropout": dropout}
-    source = reader(source_vocabulary, frames, embedding, dropout=dropout)
-    encoder = Encoder(source, hidden, cell=cell, bidirectional=bidirectional, **sizes)
-    make = find_aligner(attention, score=score, window=window, dropout=attention_dropout)
-    tokens = Tokens(target_vocabulary, embedding, dropout=dropout)
-    decoder = Bahdanau(encoder, tokens, hidden, attention=make, width=width, **sizes)
-    return Seq2Seq(encoder, decoder, tie=tie)
-
-
-def luong(
-    source_vocabulary: int | None,
-    target_vocabulary: int,
-    *,
-    frames: int | None = None,
-    embedding: int = 256,
-    hidden: int = 256,
-    layers: int = 1,
-    cell: str = "gru",
-    bidirectional: str = "none",
-    residual: bool = False,
-    score: str | Callable = "general",
-    attention: str = "global",
-    window: int | None = None,
-    join: str = "tanh",
-    feeding: bool = False,
-    tie: bool = False,
-    dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-) -> Seq2Seq:
-    """A recurrent model with Luong's decoder."""
-    if join not in JOINS:
-        raise ValueError(f"unknown join {join!r}{did_you_mean(join, JOINS)}")
-    sizes: dict[str, Any] = {"layers": layers, "residual": residual, "dropout": dropout}
-    source = reader(source_vocabulary, frames, embedding, dropout=dropout)
-    encoder = Encoder(source, hidden, cell=cell, bidirectional=bidirectional, **sizes)
-    make = find_aligner(attention, score=score, window=window, dropout=attention_dropout)
-    tokens = Tokens(target_vocabulary, embedding, dropout=dropout)
-    decoder = Luong(
-        encoder, tokens, hidden, attention=make, join=JOINS[join], feeding=feeding, **sizes
+    """A recurrent encoder and the decoder of some kind, from the options of `RECURRENT`."""
+    decoder, defaults = RECURRENT[kind]
+    o = defaults | options | FIXED.get(kind, {})
+    own: Options = {name: o[name] for name in ("width", "feeding") if name in o}
+    if "join" in o:
+        if o["join"] not in JOINS:
+            raise ValueError(f"unknown join {o['join']!r}{did_you_mean(o['join'], JOINS)}")
+        own["join"] = JOINS[o["join"]]
+    if "score" in o:
+        own["attention"] = find_aligner(
+            o["attention"], score=o["score"], window=o["window"], dropout=o["attention_dropout"]
+        )
+    stack = {name: o[name] for name in ("layers", "residual", "dropout")}
+    embedding, dropout = o["embedding"], o["dropout"]
+    source = source_embedding(source_vocabulary, o["frames"], embedding, dropout=dropout)
+    encoder = Encoder(
+        source, o["hidden"], cell=o["cell"], bidirectional=o["bidirectional"], **stack
     )
-    return Seq2Seq(encoder, decoder, tie=tie)
-
-
-def gnmt(
-    source_vocabulary: int | None,
-    target_vocabulary: int,
-    *,
-    frames: int | None = None,
-    embedding: int = 1024,
-    hidden: int = 1024,
-    layers: int = 8,
-    cell: str = "lstm",
-    score: str | Callable = "additive",
-    attention: str = "global",
-    window: int | None = None,
-    tie: bool = False,
-    dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-) -> Seq2Seq:
-    """A deep recurrent model with the encoder and decoder of Wu et al. 2016."""
-    sizes: dict[str, Any] = {"layers": layers, "dropout": dropout}
-    source = reader(source_vocabulary, frames, embedding, dropout=dropout)
-    encoder = Encoder(source, hidden, cell=cell, bidirectional="bottom", residual=True, **sizes)
-    make = find_aligner(attention, score=score, window=window, dropout=attention_dropout)
-    tokens = Tokens(target_vocabulary, embedding, dropout=dropout)
-    decoder = GNMT(encoder, tokens, hidden, attention=make, **sizes)
-    return Seq2Seq(encoder, decoder, tie=tie)
-
-
-def without_attention(
-    decoder: type[Plain],
-    source_vocabulary: int | None,
-    target_vocabulary: int,
-    *,
-    frames: int | None = None,
-    embedding: int = 256,
-    hidden: int = 256,
-    layers: int = 1,
-    cell: str = "gru",
-    bidirectional: str = "none",
-    residual: bool = False,
-    tie: bool = False,
-    dropout: float = 0.0,
-) -> Seq2Seq:
-    """A recurrent model whose decoder knows the source as one vector."""
-    sizes: dict[str, Any] = {"layers": layers, "residual": residual, "dropout": dropout}
-    source = reader(source_vocabulary, frames, embedding, dropout=dropout)
-    encoder = Encoder(source, hidden, cell=cell, bidirectional=bidirectional, **sizes)
-    tokens = Tokens(target_vocabulary, embedding, dropout=dropout)
-    return Seq2Seq(encoder, decoder(encoder, tokens, hidden, **sizes), tie=tie)
+    if kind == "gnmt":  # its decoder always has residual connections
+        del stack["residual"]
+    target = Tokens(target_vocabulary, embedding, dropout=dropout)
+    return Seq2Seq(encoder, decoder(encoder, target, o["hidden"], **stack, **own), tie=o["tie"])
 
 
 KINDS: dict[str, Callable[..., nn.Module]] = {
-    "bahdanau": bahdanau,
-    "luong": luong,
-    "gnmt": gnmt,
-    "plain": partial(without_attention, Plain),
-    "peeky": partial(without_attention, Peeky),
+    **{kind: partial(recurrent, kind) for kind in RECURRENT},
     "attention": AttentionSeq2Seq,
     "transformer": Transformer,
     "language": LanguageModel,
 }
 """Kinds of models, by name."""
 
+_RECURRENT_PRESETS: dict[str, Options] = {
+    "tiny": {"embedding": 64, "hidden": 128, "layers": 1, "dropout": 0.1},
+    "small": {"embedding": 256, "hidden": 256, "layers": 1, "dropout": 0.3},
+    "base": {"embedding": 512, "hidden": 512, "layers": 2, "dropout": 0.3},
+}
+_TRANSFORMER_PRESETS: dict[str, Options] = {
+    # Wu et al. 2021 on Multi30k
+    "tiny": {"layers": 4, "dim": 128, "heads": 4, "hidden": 256, "dropout": 0.3},
+    # the IWSLT model of Ott et al. 2019
+    "small": {"layers": 6, "dim": 512, "heads": 4, "hidden": 1024, "dropout": 0.3},
+    # Vaswani et al. 2017, table 3
+    "base": {"layers": 6, "dim": 512, "heads": 8, "hidden": 2048, "dropout": 0.1},
+}
 
-def build(kind: str, preset: str | None = None, **flat: Any) -> nn.Module:
-    """A model of some kind; `flat` goes over what the preset says.
+PRESETS: dict[str, dict[str, Options]] = {
+    "bahdanau": _RECURRENT_PRESETS,
+    "luong": _RECURRENT_PRESETS,
+    "gnmt": {
+        "tiny": {"embedding": 64, "hidden": 64, "layers": 3, "dropout": 0.1},
+        "small": {"embedding": 256, "hidden": 256, "layers": 4, "dropout": 0.2},
+        "base": {"embedding": 1024, "hidden": 1024, "layers": 8, "dropout": 0.2},
+    },
+    "plain": _RECURRENT_PRESETS,
+    "peeky": _RECURRENT_PRESETS,
+    "attention": {
+        "tiny": {"embedding": 16, "hidden": 64},
+        "small": {"embedding": 16, "hidden": 256},
+        "base": {"embedding": 256, "hidden": 512, "dropout": 0.3},
+    },
+    "transformer": _TRANSFORMER_PRESETS,
+    "language": _TRANSFORMER_PRESETS,
+}
+"""Sizes that are known to work, for each kind of model: tiny, small and base."""
+
+
+def options_of(kind: str) -> list[str]:
+    """The names of the options of a kind of model.
+
+    >>> options_of("plain")[:4]
+    ['source_vocabulary', 'target_vocabulary', 'frames', 'embedding']
+    """
+    if kind not in RECURRENT:
+        return list(inspect.signature(KINDS[kind]).parameters)
+    free = [name for name in RECURRENT[kind][1] if name not in FIXED.get(kind, {})]
+    return ["source_vocabulary", "target_vocabulary", *free]
+
+
+def build(kind: str, preset: str | None = None, **options: Any) -> nn.Module:
+    """A model of some kind; `options` override those of the preset.
+
+    Under `torch.device("meta")` it has shapes and no numbers, and takes no memory.
 
     >>> model = build("transformer", "tiny", source_vocabulary=13, target_vocabulary=17)
     >>> len(model.encoder.layers), model.output
@@ -157,7 +140,7 @@ def build(kind: str, preset: str | None = None, **flat: Any) -> nn.Module:
     Args:
         kind: a name of `KINDS`
         preset: "tiny", "small" or "base"; None for the defaults
-        flat: keyword arguments of that kind; at least its vocabularies
+        options: keyword arguments of that kind; at least its vocabularies
 
     Raises:
         ValueError: for an unknown name, with the nearest known one
@@ -167,16 +150,14 @@ def build(kind: str, preset: str | None = None, **flat: Any) -> nn.Module:
     presets = PRESETS[kind]
     if preset is not None and preset not in presets:
         raise ValueError(f"unknown preset {preset!r} of {kind}{did_you_mean(preset, presets)}")
-    make = KINDS[kind]
-    known = inspect.signature(make).parameters
-    for name in flat:
+    known = options_of(kind)
+    for name in options:
         if name not in known:
             raise ValueError(f"{kind} has no option {name!r}{did_you_mean(name, known)}")
-    options = {} if preset is None else dict(presets[preset])
-    options |= flat
+    options = (presets[preset] if preset else {}) | options
     if "source_vocabulary" in known:
         options.setdefault("source_vocabulary", None)  # a source may be frames
     needed = "vocabulary" if kind == "language" else "target_vocabulary"
     if needed not in options:
-        raise ValueError(f"a {kind} model needs {needed}=, how many tokens it can write")
-    return make(**options)
+        raise ValueError(f"a {kind} model needs {needed}=, the number of tokens it can emit")
+    return KINDS[kind](**options)

@@ -18,7 +18,7 @@ ENCODERS = ("gru", "window", "none")
 
 
 class Classified(NamedTuple):
-    """Logits (B, classes), and what they rest on.
+    """Logits (B, classes), and the maps that led to them.
 
     `word_map` (B, S, 1, W) has the weight of each word in its sentence, `sentence_map` (B, 1, S)
     that of each sentence in the document.
@@ -30,13 +30,13 @@ class Classified(NamedTuple):
 
 
 class DocumentClassifier(nn.Module):
-    """Words become sentences, sentences a document, the document a class, by attention.
+    """Pool words to sentences and sentences to a document by attention, and classify it.
 
         h_it = [→GRU(E w_it) ; ←GRU(E w_it)],  s_i = Σ_t α_it h_it
         h_i  = [→GRU(s_i) ; ←GRU(s_i)],        v = Σ_i α_i h_i,  p = softmax(W v + b)
 
-    Yang et al. 2016, eq. 1-11. With `encoder="none"` h_it are the embeddings and h_i the
-    sentences themselves, so that a document is an average of its words, weighted twice.
+    Yang et al. 2016, eq. 1-11. With `encoder="none"` h_it are the embeddings and h_i = s_i, so
+    that a document is an average of its words, weighted twice.
 
     >>> model = DocumentClassifier(13, 2, dim=5, hidden=3)
     >>> found = model(torch.randint(13, (2, 3, 7)), torch.tensor([[7, 2, 4], [5, 0, 0]]),
@@ -48,11 +48,11 @@ class DocumentClassifier(nn.Module):
         vocabulary: number of tokens
         classes: number of classes
         dim: width of the embeddings
-        hidden: width of each direction of the encoders, and of what is scored by attention
-        encoder: "gru", both ways on both levels, or "none"
+        hidden: width of each direction of the encoders, and of the attention's hidden layer
+        encoder: "gru", bidirectional on both levels; "window", of three words; or "none"
         dropout: of encoded sentences and of the document, in train mode
-        word_dropout: of words, in train mode: one that is lost is left out wherever it stands in
-            the document, and the others close ranks. After Gal & Ghahramani 2016, section 4.2
+        word_dropout: of words, in train mode: a dropped word is removed wherever it occurs in the
+            document. After Gal & Ghahramani 2016, section 4.2
     """
 
     def __init__(
@@ -72,21 +72,21 @@ class DocumentClassifier(nn.Module):
         check_dropout(word_dropout)
         if encoder not in ENCODERS:
             raise ValueError(f"unknown encoder {encoder!r}{did_you_mean(encoder, ENCODERS)}")
-        self.reader = Tokens(vocabulary, dim)
+        self.embedding = Tokens(vocabulary, dim)
         if encoder == "gru":
             width = 2 * hidden
             self.attention = HierarchicalAttention(
                 dim,
                 hidden,
-                word_encoder=BothWays(dim, hidden),
+                word_encoder=BidirectionalGRU(dim, hidden),
                 word_dim=width,
-                sentence_encoder=BothWays(width, hidden, dropout=dropout),
+                sentence_encoder=BidirectionalGRU(width, hidden, dropout=dropout),
                 sentence_dim=width,
             )
         else:
             width = dim
-            reads = Window(dim) if encoder == "window" else None
-            self.attention = HierarchicalAttention(dim, hidden, word_encoder=reads)
+            word_encoder = Window(dim) if encoder == "window" else None
+            self.attention = HierarchicalAttention(dim, hidden, word_encoder=word_encoder)
         self.output = nn.Linear(width, classes)
         self.dropout, self.word_dropout = dropout, word_dropout
 
@@ -104,26 +104,25 @@ class DocumentClassifier(nn.Module):
                 f"{words.dtype} {tuple(words.shape)}"
             )
         if self.training and self.word_dropout:
-            words, word_lengths = self._without_lost_words(words, word_lengths)
-        x = self.reader(words.flatten(0, 1)).unflatten(0, words.shape[:2])  # (B, S, W, dim)
+            words, word_lengths = self._drop_words(words, word_lengths)
+        x = self.embedding(words.flatten(0, 1)).unflatten(0, words.shape[:2])  # (B, S, W, dim)
         found = self.attention(x, word_lengths=word_lengths, sentence_lengths=sentence_lengths)
         logits = self.output(self._drop(found.document))
         return Classified(logits, found.word_map, found.sentence_map)
 
     def summary(self) -> str:
-        """Its parts with their numbers of parameters, as a table."""
+        """The parts of the model with their numbers of parameters, as a table."""
         return summary(self)
 
-    def _without_lost_words(self, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Words (B, S, W') and lengths (B, S) without those of the types that are lost."""
-        chance = torch.rand(len(words), len(self.reader.weight), device=words.device)
+    def _drop_words(self, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Words (B, S, W') and lengths (B, S) without the occurrences of dropped words."""
+        chance = torch.rand(len(words), len(self.embedding.weight), device=words.device)
         kept = (chance >= self.word_dropout).gather(1, words.flatten(1)).view_as(words)
         kept &= torch.arange(words.shape[2], device=words.device) < lengths.unsqueeze(2)
         lengths = kept.sum(2)
-        first = kept.to(torch.uint8).argsort(
-            dim=2, descending=True, stable=True
-        )  # kept ones in front
-        return words.gather(2, first[..., : max(1, int(lengths.max()))]), lengths
+        order = kept.to(torch.uint8).argsort(dim=2, descending=True, stable=True)  # kept ones first
+        longest = order.shape[2] if lengths.is_meta else max(1, int(lengths.max()))
+        return words.gather(2, order[..., :longest]), lengths
 
     def _drop(self, x: Tensor) -> Tensor:
         return drop(x, self.dropout, self.training)
@@ -153,10 +152,10 @@ class Window(nn.Module):
         return x + torch.tanh(self.projection(near))
 
 
-class BothWays(nn.Module):
+class BidirectionalGRU(nn.Module):
     """A GRU in both directions over sequences of their own lengths; empty ones stay zero.
 
-    >>> BothWays(5, 3)(torch.randn(2, 7, 5), torch.tensor([4, 0])).shape
+    >>> BidirectionalGRU(5, 3)(torch.randn(2, 7, 5), torch.tensor([4, 0])).shape
     torch.Size([2, 7, 6])
 
     Args:
@@ -173,6 +172,8 @@ class BothWays(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """x (N, L, dim) to (N, L, 2 · hidden)."""
         x = drop(x, self.dropout, self.training)
+        if x.is_meta:  # torch packs by the values of lengths
+            return self.gru(x)[0]
         there = lengths.nonzero().squeeze(1)  # torch packs no empty sequences
         if not len(there):
             return x.new_zeros(*x.shape[:2], 2 * self.gru.hidden_size)

@@ -1,4 +1,4 @@
-"""What a model reads: token ids, or float frames such as those of speech, as vectors."""
+"""Embeddings of token ids and of float frames, such as those of speech."""
 
 import math
 
@@ -10,7 +10,7 @@ from regard.layers.dropout import check_dropout, drop
 
 
 class Tokens(nn.Module):
-    """One learned vector for each token, as large as a state: E[y], scaled if asked.
+    """One learned vector for each token, E[y], scaled.
 
     >>> Tokens(7, 5)(torch.tensor([[1, 2, 3]])).shape
     torch.Size([1, 3, 5])
@@ -32,11 +32,11 @@ class Tokens(nn.Module):
         self.dim, self.scale, self.dropout = dim, scale, dropout
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Whole numbers (batch, length) to (batch, length, dim)."""
+        """Integers (batch, length) to (batch, length, dim)."""
         if ids.dim() != 2 or ids.is_floating_point():
             raise ValueError(
-                f"token ids should be whole numbers (batch, length), got {ids.dtype} "
-                f"{tuple(ids.shape)}; float frames need a model built with frames=their width"
+                f"token ids should be integers (batch, length), got {ids.dtype} "
+                f"{tuple(ids.shape)}; for float frames build the model with frames=their width"
             )
         x = F.embedding(ids, self.weight)
         x = x if self.scale == 1.0 else x * self.scale
@@ -47,7 +47,7 @@ class Tokens(nn.Module):
 
 
 class Frames(nn.Module):
-    """A linear map of float frames.
+    """A linear projection of float frames.
 
     >>> Frames(3, 5)(torch.zeros(2, 7, 3)).shape
     torch.Size([2, 7, 5])
@@ -79,7 +79,7 @@ class Frames(nn.Module):
         return f"dropout={self.dropout}"
 
 
-def reader(
+def source_embedding(
     vocabulary: int | None,
     frames: int | None,
     dim: int,
@@ -87,19 +87,19 @@ def reader(
     scale: float = 1.0,
     dropout: float = 0.0,
 ) -> Tokens | Frames:
-    """What reads a source: `Tokens` if there is a vocabulary, `Frames` if those have a width."""
+    """The embedding of a source: `Tokens` given a vocabulary, `Frames` given their width."""
     if vocabulary is not None and frames is None:
         return Tokens(vocabulary, dim, scale=scale, dropout=dropout)
     if frames is not None and vocabulary is None:
         return Frames(frames, dim, dropout=dropout)
     raise ValueError(
-        "a source is either tokens or float frames: give source_vocabulary or frames, one of "
-        f"them, got source_vocabulary={vocabulary} and frames={frames}"
+        "a source is either tokens or float frames: give either source_vocabulary or frames, got "
+        f"source_vocabulary={vocabulary} and frames={frames}"
     )
 
 
-def tied(output: nn.Linear, tokens: Tokens) -> nn.Linear:
-    """The output with the embedding's matrix as its own. Press & Wolf 2017."""
+def tie_weights(output: nn.Linear, tokens: Tokens) -> nn.Linear:
+    """The output, sharing the matrix of the embedding. Press & Wolf 2017."""
     if output.weight.shape != tokens.weight.shape:
         raise ValueError(
             f"an output of {output.in_features} features for {output.out_features} tokens cannot "
@@ -111,7 +111,7 @@ def tied(output: nn.Linear, tokens: Tokens) -> nn.Linear:
 
 
 def check_sizes(**sizes: int) -> None:
-    """Raise for a size below 1."""
+    """Raise ValueError for a size below 1."""
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} must be 1 or more, got {size}")

@@ -1,4 +1,4 @@
-"""The graph attention network: what a node is, from itself and its neighbours."""
+"""The graph attention network: classify nodes from their features and their neighbours'."""
 
 from typing import Any
 
@@ -11,7 +11,6 @@ from regard.layers.dropout import check_dropout, drop
 from regard.layers.edges import with_self_loops
 from regard.layers.graph import GraphAttention
 from regard.models.embedding import check_sizes
-from regard.models.memory import Maps
 from regard.models.summary import summary
 
 
@@ -20,9 +19,8 @@ class GraphAttentionNetwork(nn.Module):
 
         h⁰ = x,  hˡ⁺¹ = ELU(‖ₕ Σⱼ αʰ(i, j) Wʰ hˡⱼ),  logits = meanₕ Σⱼ αʰ(i, j) Wʰ hᴸ⁻¹ⱼ
 
-    Heads are put side by side in every layer but the last, which averages them. A node always
-    sees itself, whatever the edges. Features may be sparse (COO): a bag of words of thousands
-    then costs what its few words cost.
+    Heads are concatenated in every layer but the last, which averages them. A node always attends
+    to itself, too. Features may be sparse (COO): a bag of words then costs only its non-zeros.
 
     >>> model = GraphAttentionNetwork(11, 3, hidden=5, heads=2)
     >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -35,10 +33,10 @@ class GraphAttentionNetwork(nn.Module):
         hidden: width of one head, in all layers but the last
         heads: number of heads, in all layers but the last
         output_heads: number of heads of the last layer
-        layers: number of layers: how many edges away a node can see
+        layers: number of layers, the number of edges over which information travels
         score: "gat", "gatv2", or any score of `GraphAttention`
-        dropout: of what a layer reads and of what its edges carry, in train mode, the latter as
-            in the authors' program
+        dropout: of the input of each layer and of the values along its edges, in train mode, the
+            latter as in the authors' program
         attention_dropout: of the weights of the edges, in train mode
     """
 
@@ -69,31 +67,27 @@ class GraphAttentionNetwork(nn.Module):
         self.layers = nn.ModuleList([*made, last])
         self.in_dim, self.dropout = in_dim, dropout
 
-    def forward(
-        self, nodes: Tensor, edges: Tensor, *, return_map: bool = False
-    ) -> Tensor | tuple[Tensor, Maps]:
-        """Logits of all nodes.
+    def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
+        """Logits of all nodes, (N, classes).
+
+        Observers get the weights of the edges as `call.weights`, (E', heads), in the order of
+        `with_self_loops(edges, N)`.
 
         Args:
             nodes: (N, in_dim), dense or sparse COO
-            edges: (2, E), from the node that is read to the node that reads
-            return_map: also return the weights, by the name of their module, (E', heads) each,
-                in the order of `with_self_loops(edges, N)`
-
-        Returns: (N, classes), or (logits, maps)
+            edges: (2, E), from the node that is attended to, to the node that attends
         """
         if nodes.dim() != 2 or nodes.shape[1] != self.in_dim:
             raise ValueError(f"nodes should be (N, {self.in_dim}), got {tuple(nodes.shape)}")
         edges = with_self_loops(edges, len(nodes))
-        maps: Maps = {}
         x = nodes
         for index, layer in enumerate(self.layers):
             x = _dropped(x if index == 0 else F.elu(x), self.dropout if self.training else 0.0)
-            x, maps[f"layers.{index}"] = layer(x, edges, return_map=True)
-        return (x, maps) if return_map else x
+            x = layer(x, edges)
+        return x
 
     def summary(self) -> str:
-        """Its parts with their numbers of parameters, as a table."""
+        """The parts of the model with their numbers of parameters, as a table."""
         return summary(self)
 
     def extra_repr(self) -> str:
@@ -101,7 +95,7 @@ class GraphAttentionNetwork(nn.Module):
 
 
 def _dropped(x: Tensor, dropout: float) -> Tensor:
-    """Dropout that leaves the zeros of a sparse tensor alone: dropping them changes nothing."""
+    """Dropout; of a sparse tensor only the stored entries, which gives the same distribution."""
     if not x.is_sparse:
         return drop(x, dropout, True)
     x = x.coalesce()

@@ -1,4 +1,4 @@
-"""A reader that looks at one position only, and learns where by one of three estimators."""
+"""A model that reads a single position, and learns which one by one of three estimators."""
 
 import math
 from collections.abc import Callable
@@ -19,27 +19,27 @@ from regard.models.summary import summary
 ESTIMATORS: dict[str, Callable[[float], Callable[..., Tensor]] | None] = {
     "straight_through": lambda temperature: straight_through,
     "gumbel": HardGumbel,
-    "reinforce": None,  # it has no gradient through the choice; see `reinforce_loss`
+    "reinforce": None,  # no gradient through the choice; see `reinforce_loss`
 }
-"""How a choice is trained, by name: a maker of normalizers, given a temperature."""
+"""Estimators by name: from a temperature to a normalizer."""
 
 
 class Found(NamedTuple):
-    """What a reader made of the one position it looked at."""
+    """What a reader predicts from the position it chose."""
 
     logits: Tensor  # (B, classes)
     chosen: Tensor  # (B,), the position
     log_probability: Tensor  # (B,), of the choice
-    entropy: Tensor  # (B,), of where it might have looked, in nats
+    entropy: Tensor  # (B,), of the distribution over positions, in nats
 
 
 class HardReader(nn.Module):
-    """Look at one position of a row of symbols with marks, and say what is there.
+    """Choose one position of a row of marked symbols, and predict the symbol there.
 
         s ~ Multinoulli(softmax(q W kᵢ)),  logits = W_o v_s
 
-    Keys hold symbol and mark, values the symbol alone: to answer, the reader has to find the
-    right position. Hard attention as in Xu et al. 2015, section 4.1.
+    Keys hold symbol and mark, values the symbol only: the model has to find the right position.
+    Hard attention as in Xu et al. 2015, section 4.1.
 
     >>> reader = HardReader(symbols=10, marks=5, estimator="gumbel")
     >>> row = torch.zeros(2, 7, dtype=torch.long)
@@ -47,8 +47,8 @@ class HardReader(nn.Module):
     torch.Size([2, 10])
 
     Args:
-        symbols: how many there are, and classes
-        marks: how many there are
+        symbols: number of symbols, and of classes
+        marks: number of marks
         dim: width of the vectors
         estimator: "straight_through", "gumbel" or "reinforce"
         temperature: of "gumbel"
@@ -70,35 +70,35 @@ class HardReader(nn.Module):
                 f"unknown estimator {estimator!r}{did_you_mean(estimator, ESTIMATORS)}"
             )
         self.symbols, self.marks = Tokens(symbols, dim), Tokens(marks, dim)
-        # small, so that no position is preferred before anything was learned
+        # small, so that no position is preferred before training
         self.query = nn.Parameter(torch.randn(1, dim) / math.sqrt(dim))
         make = ESTIMATORS[estimator]
         options: dict[str, Any] = {} if make is None else {"estimator": make(temperature)}
         self.attention = HardAttention(dim, **options)
         self.output = nn.Linear(dim, symbols)
-        self.baseline = MovingBaseline()  # of the rewards; only "reinforce" has any
+        self.baseline = MovingBaseline()  # of the rewards of "reinforce"
         self.estimator = estimator
 
     def forward(self, symbols: Tensor, marks: Tensor, lengths: Tensor) -> Found:
-        """Read rows.
+        """Predict the marked symbol of each row.
 
         Args:
-            symbols: whole numbers (B, N)
-            marks: whole numbers (B, N)
+            symbols: integers (B, N)
+            marks: integers (B, N)
             lengths: of the rows, (B,)
         """
-        query, key, value = self._read(symbols, marks)
+        query, key, values = self._embed(symbols, marks)
         mask = of_lengths(lengths)
         if self.estimator == "reinforce" or not self.training:
-            choice = self.attention.choose(query, key, value, mask=mask)
-            seen, chosen = choice.output, choice.chosen
+            choice = self.attention.choose(query, key, values, mask=mask)
+            value, chosen = choice.output, choice.chosen
             likely, entropy = choice.log_probability, choice.entropy
         else:
-            seen, map = self.attention(query, key, value, mask=mask, return_map=True)
+            value, map = self.attention(query, key, values, mask=mask, return_map=True)
             chosen = map.dense().argmax(-1)
-            likely, entropy = torch.zeros_like(chosen, dtype=seen.dtype), map.entropy()
+            likely, entropy = torch.zeros_like(chosen, dtype=value.dtype), map.entropy()
         return Found(
-            self.output(seen.squeeze(-2)),
+            self.output(value.squeeze(-2)),
             chosen.squeeze(-1),
             likely.squeeze(-1),
             entropy.squeeze(-1),
@@ -106,13 +106,13 @@ class HardReader(nn.Module):
 
     @observed
     def probabilities(self, symbols: Tensor, marks: Tensor, lengths: Tensor) -> Tensor:
-        """How likely each position is to be chosen: softmax of the scores, (B, N)."""
-        query, key, value = self._read(symbols, marks)
+        """The probability of each position: softmax of the scores, (B, N)."""
+        query, key, value = self._embed(symbols, marks)
         score = self.attention.score
         attended = attend(query, key, value, score=score, mask=of_lengths(lengths), return_map=True)
         return attended.map.dense().squeeze(-2)
 
-    def _read(self, symbols: Tensor, marks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _embed(self, symbols: Tensor, marks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The query (B, 1, dim), keys and values (B, N, dim)."""
         if symbols.shape != marks.shape or symbols.dim() != 2:
             raise ValueError(
@@ -123,7 +123,7 @@ class HardReader(nn.Module):
         return self.query.expand(len(value), 1, -1), value + self.marks(marks), value
 
     def summary(self) -> str:
-        """Its parts with their numbers of parameters, as a table."""
+        """The parts of the model with their numbers of parameters, as a table."""
         return summary(self)
 
     def extra_repr(self) -> str:

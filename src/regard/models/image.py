@@ -1,62 +1,34 @@
 """Images by attention over their pixels or patches."""
 
-from typing import NamedTuple
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.attention import Attended
-from regard.layers.add_norm import PreNorm
-from regard.layers.feed_forward import FeedForward
+from regard.attention.observer import record
 from regard.layers.hierarchical import HierarchicalAttention
+from regard.layers.transformer import EncoderLayer, PreNorm
 from regard.models.embedding import check_dropout, check_sizes
-from regard.models.self_attention import find_self_attention
+from regard.models.options import find_self_attention
 from regard.models.summary import summary
 
 
-class Seen(NamedTuple):
-    """What an image was taken for, and where that came from."""
+class ImageOutput(NamedTuple):
+    """The logits of an image, and the weights of its patches."""
 
     logits: Tensor  # (B, classes)
-    weights: Tensor | None  # (B, rows, columns) of patches; they sum to one; None unless asked for
-
-
-class ImageLayer(nn.Module):
-    """Attention among patches and a feed-forward network, each inside x + f(norm(x)).
-
-    >>> ImageLayer(12, 3, 24, attention="efficient")(torch.randn(2, 5, 12)).shape
-    torch.Size([2, 5, 12])
-    """
-
-    def __init__(
-        self, dim: int, heads: int, hidden: int, *, attention: str, dropout: float = 0.0
-    ) -> None:
-        super().__init__()
-        self.attention = find_self_attention(attention)(dim, heads)
-        self.feed_forward = FeedForward(dim, hidden, activation=F.gelu, dropout=dropout)
-        self.around_attention = PreNorm(dim, dropout)
-        self.around_feed_forward = PreNorm(dim, dropout)
-
-    def forward(self, x: Tensor, *, return_map: bool = False) -> Tensor | Attended:
-        """x (B, N, dim) one layer further, and the map (B, heads, N, N) if asked."""
-        y = self.attention(self.around_attention.enter(x), return_map=return_map)
-        map = None
-        if isinstance(y, Attended):
-            y, map = y
-        x = self.around_attention.leave(x, y)
-        around = self.around_feed_forward
-        x = around.leave(x, self.feed_forward(around.enter(x)))
-        return x if map is None else Attended(x, map)
+    weights: Tensor | None  # (B, rows, columns) of patches, summing to one; None without return_map
 
 
 class ImageClassifier(nn.Module):
     """Classify images by attention among patches of them, or pixels.
 
-    As in Dosovitskiy et al. 2021, section 3.1, patches are projected and get a position, and one
-    more token, the class token, collects what is needed to classify. Attention is the efficient
-    one of Shen et al. 2018, or dot-product. With `region`, there is no class token: patches are
-    pooled to regions and those to the image, by hierarchical attention.
+    As in Dosovitskiy et al. 2021, section 3.1, patches are projected, get a position, and are
+    preceded by a class token, from which the class is predicted. Attention is the efficient one of
+    Shen et al. 2018, or dot-product. With `region`, there is no class token: patches are pooled to
+    regions and those to the image, by hierarchical attention.
 
     >>> model = ImageClassifier((8, 12), 3, patch=2, dim=10, heads=2)
     >>> seen = model(torch.rand(5, 8, 12), return_map=True)
@@ -67,13 +39,13 @@ class ImageClassifier(nn.Module):
         size: height and width of the images
         classes: number of classes
         patch: side of a patch; 1 takes every pixel
-        dim: width of the stream
+        dim: width of the layers
         heads: number of heads, a divisor of `dim`
         hidden: width of the feed-forward networks, 2 · dim if None
         layers: number of layers
         attention: "efficient" or "dot"
         region: side of a region, in patches; None for a class token
-        dropout: of hidden units, and of what each sublayer adds
+        dropout: of hidden units, and of the output of each sublayer
     """
 
     def __init__(
@@ -100,13 +72,14 @@ class ImageClassifier(nn.Module):
         self.size, self.patch, self.region = tuple(size), patch, region
         self.grid = rows, columns
         self.patches = nn.Linear(patch * patch, dim)
-        # what is drawn and where it is weigh about the same, and both more than the layers add
+        # content and position start with about the same scale, above that of the layers' outputs
         nn.init.normal_(self.patches.weight, std=3 / patch)
         self.row_position = nn.Parameter(0.5 * torch.randn(rows, 1, dim))
         self.column_position = nn.Parameter(0.5 * torch.randn(columns, dim))
         hidden = 2 * dim if hidden is None else hidden
+        options: dict[str, Any] = {"attention": find_self_attention(attention), "dropout": dropout}
         self.layers = nn.ModuleList(
-            ImageLayer(dim, heads, hidden, attention=attention, dropout=dropout)
+            EncoderLayer(dim, heads, hidden, activation=F.gelu, add_norm=PreNorm, **options)
             for _ in range(layers)
         )
         self.norm = nn.LayerNorm(dim)
@@ -114,33 +87,33 @@ class ImageClassifier(nn.Module):
         self.pooling = None if region is None else HierarchicalAttention(dim)
         self.output = nn.Linear(dim, classes)
 
-    def forward(self, images: Tensor, *, return_map: bool = False) -> Seen:
+    def forward(self, images: Tensor, *, return_map: bool = False) -> ImageOutput:
         """Classify images (B, height, width), of values around 0 to 1.
 
-        With `return_map` also the weights of the patches: where the class token looked in the
-        last layer, on average over the heads, or the product of both levels of the pooling.
+        With `return_map` also the weights of the patches: those of the class token in the last
+        layer, averaged over the heads, or the product of both levels of the pooling.
         """
         x = self._patches(images)  # (B, rows · columns, dim)
         if self.class_token is not None:
             x = torch.cat((self.class_token.expand(len(x), 1, -1), x), dim=1)
-        last = len(self.layers) - 1
-        map = None
-        for index, layer in enumerate(self.layers):
-            asked = return_map and index == last and self.class_token is not None
-            x = layer(x, return_map=asked)
-            if isinstance(x, Attended):
-                x, map = x
+        for layer in self.layers[:-1]:
+            x = layer(x)
+        looks = return_map and self.class_token is not None
+        recording: Any = record() if looks else nullcontext([])
+        with recording as calls:
+            x = self.layers[-1](x)
         x = self.norm(x)
         if self.pooling is not None:
             return self._pooled(x, return_map)
         weights = None
-        if map is not None:
+        if return_map:
+            map = calls[0].attention_map()  # (B, heads, 1 + N, 1 + N)
             row = map[..., :1, 1:].mean(1).squeeze(-2)  # of the class token, (B, N)
             weights = (row / row.sum(-1, keepdim=True)).unflatten(-1, self.grid)
-        return Seen(self.output(x[:, 0]), weights)
+        return ImageOutput(self.output(x[:, 0]), weights)
 
     def summary(self) -> str:
-        """Its parts with their numbers of parameters, as a table."""
+        """The parts of the model with their numbers of parameters, as a table."""
         return summary(self)
 
     def extra_repr(self) -> str:
@@ -157,7 +130,7 @@ class ImageClassifier(nn.Module):
         x = self.patches(cut) + (self.row_position + self.column_position)
         return x.flatten(1, 2)
 
-    def _pooled(self, x: Tensor, return_map: bool) -> Seen:
+    def _pooled(self, x: Tensor, return_map: bool) -> ImageOutput:
         """Patches to regions to the image."""
         assert self.pooling is not None
         assert self.region is not None
@@ -171,7 +144,7 @@ class ImageClassifier(nn.Module):
             of_region = found.sentence_map.dense().squeeze(-2).unsqueeze(-1)  # (B, regions, 1)
             weights = (inside * of_region).view(-1, high, wide, side, side)
             weights = weights.transpose(2, 3).reshape(-1, rows, columns)
-        return Seen(self.output(found.document), weights)
+        return ImageOutput(self.output(found.document), weights)
 
 
 def _divided(size: tuple[int, int], side: int, name: str, what: str) -> tuple[int, int]:

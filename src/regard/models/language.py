@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,35 +9,16 @@ from torch import Tensor, nn
 from regard.core.mask import causal
 from regard.core.score import Score
 from regard.layers.dropout import check_dropout, drop
-from regard.layers.moves import Moves, as_moves
-from regard.layers.multi_head import MultiHeadState
 from regard.layers.role import MASKED_SELF
-from regard.models.embedding import Tokens, tied
-from regard.models.memory import Maps
-from regard.models.position import positions
-from regard.models.stack import EncoderStack
+from regard.layers.transformer import EncoderLayer
+from regard.models.embedding import Tokens, tie_weights
+from regard.models.options import find_positions
+from regard.models.stack import Stack, StackState
 from regard.models.summary import summary
 
 
-class LanguageState(NamedTuple):
-    """What a language model remembers between two steps. A value, like `State`."""
-
-    layers: tuple[MultiHeadState, ...]
-    length: int  # steps taken
-    weights: dict[str, Tensor] | None  # the last step's, (batch, heads, t); None if nobody asked
-
-    def reorder(self, index: Tensor | Moves) -> "LanguageState":
-        """The state of other beams: entry i becomes what entry index[i] was."""
-        moves = as_moves(index, self.layers[0].batch)
-        weights = self.weights
-        if weights is not None:
-            weights = {n: tensor.index_select(0, moves.index) for n, tensor in weights.items()}
-        layers = tuple(layer.reorder(moves) for layer in self.layers)
-        return LanguageState(layers, self.length, weights)
-
-
 class LanguageModel(nn.Module):
-    """Predict each token from those before it, with self-attention alone. Radford et al. 2018.
+    """Predict each token from those before it, with self-attention only. Radford et al. 2018.
 
     >>> import torch
     >>> model = LanguageModel(13, dim=12, heads=3, hidden=24, layers=2, dropout=0.0)
@@ -50,15 +30,15 @@ class LanguageModel(nn.Module):
 
     Args:
         vocabulary: number of tokens
-        dim: width of the stream
+        dim: width of the layers
         heads: number of heads, a divisor of `dim`
         hidden: width inside the feed-forward networks
         layers: number of layers
         norm: "pre" or "post"
         position: "sinusoidal", "learned", "rotary", "alibi" or "none"
-        max_length: how many learned positions there are
+        max_length: number of learned positions
         tie: whether the output shares the matrix of the embedding
-        dropout: of embeddings, hidden units, and what each sublayer adds
+        dropout: of embeddings, hidden units, and the output of each sublayer
         attention_dropout: of the attention weights; `dropout` if None
         kv_heads, score, activation: of the layers
     """
@@ -84,9 +64,10 @@ class LanguageModel(nn.Module):
         super().__init__()
         check_dropout(dropout)
         check_dropout(dropout if attention_dropout is None else attention_dropout)
-        self.reader = Tokens(vocabulary, dim, scale=math.sqrt(dim))
-        self.position, own = positions(position, dim, heads, max_length)
-        self.decoder = EncoderStack(
+        self.embedding = Tokens(vocabulary, dim, scale=math.sqrt(dim))
+        self.position, own = find_positions(position, dim, heads, max_length)
+        self.decoder = Stack(
+            EncoderLayer,
             layers,
             dim,
             norm=norm,
@@ -103,31 +84,24 @@ class LanguageModel(nn.Module):
         self.output = nn.Linear(dim, vocabulary)
         self.dropout = dropout
         if tie:
-            tied(self.output, self.reader)
+            tie_weights(self.output, self.embedding)
 
-    def forward(self, ids: Tensor, *, return_map: bool = False) -> Tensor | tuple[Tensor, Maps]:
-        """Features (batch, T, dim) after each of the ids (batch, T); padding comes last.
+    def forward(self, ids: Tensor) -> Tensor:
+        """Features (batch, T, dim) after each of the ids (batch, T); padding comes last."""
+        return self.decoder(self._drop(self.position(self.embedding(ids))), mask=causal())
 
-        With `return_map` also the maps by the name of their module, (batch, heads, T, T) each.
-        """
-        x = self._drop(self.position(self.reader(ids)))
-        x, maps = self.decoder(x, mask=causal(), return_map=return_map)
-        return (x, {f"decoder.{name}": map for name, map in maps.items()}) if return_map else x
+    def start(self, batch: int) -> StackState:
+        """The state before the first step."""
+        return self.decoder.start(batch)
 
-    def start(self, batch: int, *, return_map: bool = False) -> LanguageState:
-        """The state before the first step; with `return_map` steps leave their weights in it."""
-        return LanguageState(self.decoder.start(batch), 0, {} if return_map else None)
-
-    def step(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
+    def step(self, tokens: Tensor, state: StackState) -> tuple[Tensor, StackState]:
         """Features (batch, dim) after tokens (batch,), and the new state."""
-        x = self._drop(self.position(self.reader(tokens.unsqueeze(1)), state.length))
-        asked = state.weights is not None
-        x, layers, found = self.decoder.step(x, state.layers, return_map=asked)
-        kept = {f"decoder.{name}": weights for name, weights in found.items()} if asked else None
-        return x.squeeze(1), LanguageState(layers, state.length + 1, kept)
+        x = self._drop(self.position(self.embedding(tokens.unsqueeze(1)), state.length))
+        x, state = self.decoder.step(x, state)
+        return x.squeeze(1), state
 
     def summary(self) -> str:
-        """Its parts with their numbers of parameters, as a table."""
+        """The parts of the model with their numbers of parameters, as a table."""
         return summary(self)
 
     def _drop(self, x: Tensor) -> Tensor:

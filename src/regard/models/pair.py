@@ -1,4 +1,4 @@
-"""The pair classifier: two inputs look at each other, and a class is read off both."""
+"""The pair classifier: co-attention between two inputs, and a class of both."""
 
 from typing import Any
 
@@ -9,13 +9,41 @@ from torch import Tensor, nn
 from regard.core.mask import lengths as real
 from regard.core.names import did_you_mean
 from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
-from regard.models.embedding import check_dropout, check_sizes, reader
-from regard.models.phrases import Phrases
-from regard.models.position import positions
-from regard.models.stack import EncoderStack
+from regard.layers.transformer import EncoderLayer
+from regard.models.embedding import check_dropout, check_sizes, source_embedding
+from regard.models.options import find_positions
+from regard.models.stack import Stack
 from regard.models.summary import summary
 
 ATTENTIONS = {"parallel": CoAttention, "alternating": AlternatingCoAttention}
+
+
+class Phrases(nn.Module):
+    """The maximum over phrases of each length that start at a word.
+
+        p(s, t) = tanh(W_s [x_t ; … ; x_{t+s−1}] + b_s),  y_t = max_s p(s, t)
+
+    Lu et al. 2016, eq. 1-2. It tells "red square" from "red circle", wherever they occur. What
+    follows the last word is zero.
+
+    >>> Phrases(5, 3)(torch.randn(2, 7, 5)).shape
+    torch.Size([2, 7, 5])
+
+    Args:
+        dim: width of a word, and of a phrase
+        longest: words of the longest phrase; 3 in the paper
+    """
+
+    def __init__(self, dim: int, longest: int) -> None:
+        super().__init__()
+        check_sizes(dim=dim, longest=longest)
+        self.lengths = nn.ModuleList(nn.Conv1d(dim, dim, size) for size in range(1, longest + 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, L, dim) to the same."""
+        x = x.mT  # (B, dim, L)
+        phrases = [each(F.pad(x, (0, size))) for size, each in enumerate(self.lengths)]
+        return torch.tanh(torch.stack(phrases).amax(0)).mT
 
 
 class Side(nn.Module):
@@ -25,12 +53,12 @@ class Side(nn.Module):
     torch.Size([2, 5, 12])
 
     Args:
-        vocabulary: number of tokens; None if it reads cells
-        width: of a cell; None if it reads tokens
+        vocabulary: number of tokens; None for cells
+        width: of a cell; None for tokens
         dim: width of the vectors
         layers: of self-attention; 0 for none
         heads: of self-attention
-        phrase: words of the longest phrase, see `Phrases`; 1 leaves words alone, as cells are
+        phrase: words of the longest phrase, see `Phrases`; 1 for none, as with cells
         dropout: in train mode
     """
 
@@ -46,33 +74,36 @@ class Side(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.reader = reader(vocabulary, width, dim, scale=1.0 if vocabulary is None else dim**0.5)
-        # a cell says itself where it is
-        self.position, _ = positions("none" if vocabulary is None else "sinusoidal", dim, heads, 0)
+        self.embedding = source_embedding(
+            vocabulary, width, dim, scale=1.0 if vocabulary is None else dim**0.5
+        )
+        # cells contain their own position
+        name = "none" if vocabulary is None else "sinusoidal"
+        self.position, _ = find_positions(name, dim, heads, 0)
         self.phrases = None if phrase == 1 or vocabulary is None else Phrases(dim, phrase)
         self.encoder = None
         if layers:
             options: dict[str, Any] = {"heads": heads, "hidden": 2 * dim, "dropout": dropout}
-            self.encoder = EncoderStack(layers, dim, norm="pre", **options)
+            self.encoder = Stack(EncoderLayer, layers, dim, norm="pre", **options)
         self.dropout = dropout
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Token ids (B, L) or cells (B, L, width) to (B, L, dim)."""
-        x = F.dropout(self.position(self.reader(x)), self.dropout, self.training)
+        x = F.dropout(self.position(self.embedding(x)), self.dropout, self.training)
         if self.phrases is not None:
             beyond = torch.arange(x.shape[1], device=x.device) >= lengths.unsqueeze(1)  # (B, L)
             x = self.phrases(x.masked_fill(beyond.unsqueeze(2), 0.0))
-        return x if self.encoder is None else self.encoder(x, mask=real(lengths))[0]
+        return x if self.encoder is None else self.encoder(x, mask=real(lengths))
 
 
 class PairClassifier(nn.Module):
-    """Co-attention over two inputs, and a class of what they give together.
+    """Classify two inputs by co-attention.
 
         (l, r) = CoAttention(left, right),  p = softmax(W₂ gelu(W₁ [l ; r ; l ∘ r ; |l − r|]))
 
-    Lu et al. 2016 for the attention; the four-fold join is that of Mou et al. 2016, eq. 4. Where
-    the answer is a matter of finding things and comparing them, do without self-attention: it lets
-    every position know a little of all others, and co-attention then learns to look nowhere.
+    Lu et al. 2016 for the attention; the four-fold join is that of Mou et al. 2016, eq. 4. For
+    tasks that find and compare things use layers=0: self-attention mixes all positions, and
+    co-attention then stays almost uniform.
 
     >>> model = PairClassifier(2, left_vocabulary=13, right_cells=7, dim=12, heads=3)
     >>> logits, found = model(torch.randint(13, (2, 5)), torch.tensor([5, 3]),
@@ -87,10 +118,10 @@ class PairClassifier(nn.Module):
         right_cells: width of the cells of the right input, if it is an image
         dim: width of all vectors
         heads: of self-attention
-        layers: of self-attention on each side, before the sides meet
+        layers: of self-attention on each side, before co-attention
         attention: "parallel" or "alternating"
-        phrase: words of the longest phrase of a text, see `Phrases`; 1 leaves words alone
-        glimpses: of parallel co-attention: how many places each side can look at
+        phrase: words of the longest phrase of a text, see `Phrases`; 1 for none
+        glimpses: of parallel co-attention: number of distributions over each side
         dropout: in train mode
     """
 
@@ -139,19 +170,19 @@ class PairClassifier(nn.Module):
             right: token ids (B, R), or cells (B, R, width)
             right_lengths: how many are real, (B,)
         """
-        found = self.attention(
+        attended = self.attention(
             self.left(left, left_lengths),
             self.right(right, right_lengths),
             left_mask=left_lengths,
             right_mask=right_lengths,
         )
-        one, two = found.left, found.right
+        one, two = attended.left, attended.right
         joined = torch.cat((one, two, one * two, (one - two).abs()), dim=-1)
         hidden = F.gelu(self.hidden(F.dropout(joined, self.dropout, self.training)))
-        return self.output(F.dropout(hidden, self.dropout, self.training)), found
+        return self.output(F.dropout(hidden, self.dropout, self.training)), attended
 
     def summary(self) -> str:
-        """Its parts with their numbers of parameters, as a table."""
+        """The parts of the model with their numbers of parameters, as a table."""
         return summary(self)
 
     def extra_repr(self) -> str:

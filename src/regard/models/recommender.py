@@ -1,4 +1,4 @@
-"""The attention recommender: a user looks at items, and what it sees says what comes next."""
+"""The attention recommender: a user attends to items, which predicts the next one."""
 
 import warnings
 from typing import NamedTuple
@@ -11,45 +11,46 @@ from regard.attention.observer import observed
 from regard.core.mask import lengths as real
 from regard.core.names import did_you_mean
 from regard.layers.dropout import check_dropout, drop
+from regard.layers.transformer import EncoderLayer
 from regard.models.embedding import check_sizes
-from regard.models.position import positions
-from regard.models.stack import EncoderStack
+from regard.models.options import find_positions
+from regard.models.stack import Stack
 from regard.models.summary import summary
 
 PROJECTIONS = ("learned", "identity")
 
 
 class Recommended(NamedTuple):
-    """Scores of all items, and the weights of those that were looked at."""
+    """Scores of all items, and the weights of those attended to."""
 
     scores: Tensor  # (B, items)
     weights: Tensor  # (B, heads, L): of past items; of all items, L = items, if there is no past
 
 
 class Parts(NamedTuple):
-    """What each item's score is made of, for one user.
+    """The terms of each item's score, for one user.
 
     score = popularity + own + profile.sum(0) + past.sum(0)
     """
 
-    popularity: Tensor  # (items,): the item's own, whoever asks
+    popularity: Tensor  # (items,): the item's own, for any user
     own: Tensor  # (items,): the user's embedding
     profile: Tensor  # (user columns, items): each column of the user's profile
-    past: Tensor  # (L, items): each item that was looked at, times its weight
+    past: Tensor  # (L, items): each item attended to, times its weight
     weights: Tensor  # (L,): those weights, the heads averaged
 
 
 class Recommender(nn.Module):
-    """Who the user is asks, what the items are answers, and their embeddings are looked up.
+    """The user's profile is the query, items' profiles are keys, and their embeddings values.
 
         Q = W_Q [p_u ; p_last],  K = W_K [p_j ; e_j],  V = W_V e_j
         c = softmax(QKᵀ/√d + recency) V,  r = W [u ; p_u ; c],  score_i = r · e_i + b_i
 
     p are profiles: fixed rows of a table, which may be of different widths for users and items,
-    e and u learned embeddings; e_i has the item's profile added, by a linear map. The keys are the
-    user's past items, the latest first, with a learned bias for each place; a user without a past
-    looks at all items. Since everything after the softmax is linear, a score is exactly the sum
-    of what each past item, each column of the profile and the own embedding give (`parts`).
+    e and u learned embeddings; e_i includes a projection of the item's profile. The keys are the
+    user's past items, the latest first, with a learned bias for each position; a user without a
+    past attends to all items. Since everything after the softmax is linear, a score is exactly the
+    sum of the terms of each past item, each column of the profile and the embedding (`parts`).
 
     Similar in kind: Vaswani et al. 2017 (the attention), He et al. 2018 (NAIS: the past weighted
     by attention), Kang & McAuley 2018 (SASRec: self-attention over the past, `self_attention`).
@@ -61,17 +62,17 @@ class Recommender(nn.Module):
     torch.Size([2, 11])
 
     Args:
-        users: how many have an embedding of their own, from 1 on; 0 is anybody else
-        user_profiles: (users, columns), only the width counts
+        users: number of known users, who have the ids 1, 2, …; 0 stands for any other
+        user_profiles: (users, columns), of which only the width is used
         item_profiles: (items, columns)
         dim: width of embeddings and of all heads together
         heads: number of heads, a divisor of `dim`
-        past: how many of the latest items are looked at
+        past: number of the latest items attended to
         projections: "learned", or "identity": Q = p_u and K = p_j, which must be as wide as
             each other, in one head
         self_attention: layers of self-attention over the past, with learned positions
-        forget: the share of examples, in train mode, in which the user and the past are unknown:
-            they teach the model to answer by the profile alone
+        forget: the fraction of examples, in train mode, whose user and past are masked, so that
+            the model learns to recommend from the profile only
         dropout: of the context and the embeddings in r, in train mode
     """
 
@@ -102,11 +103,11 @@ class Recommender(nn.Module):
             )
         if dim % heads:
             raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")
-        asking = user_profiles.shape[1]
-        if projections == "identity" and (asking != width or heads != 1):
+        user_width = user_profiles.shape[1]
+        if projections == "identity" and (user_width != width or heads != 1):
             raise ValueError(
                 "identity projections need one head and profiles of the same width, got "
-                f"{heads} heads and {asking} and {width} columns; learned ones take any"
+                f"{heads} heads and {user_width} and {width} columns; use projections='learned'"
             )
         self.heads, self.past, self.forget, self.dropout = heads, past, forget, dropout
         self.projections = projections
@@ -114,17 +115,23 @@ class Recommender(nn.Module):
         self.user = nn.Embedding(users + 1, dim)  # u
         self.item = nn.Embedding(items, dim)  # e, before the profile is added
         self.item_profile = nn.Linear(width, dim, bias=False) if width else _no_profile(dim)
-        self.query = nn.Linear(asking + width + dim, dim)  # W_Q
+        self.query = nn.Linear(user_width + width + dim, dim)  # W_Q
         self.key = nn.Linear(width + dim, dim, bias=False)  # W_K
         self.value = nn.Linear(dim, dim, bias=False)  # W_V
         self.recency = nn.Parameter(torch.zeros(heads, past))
-        self.join = nn.Linear(dim + asking + dim, dim, bias=False)  # W
+        self.join = nn.Linear(dim + user_width + dim, dim, bias=False)  # W
         self.popularity = nn.Parameter(torch.zeros(items))  # b
-        self.order, self.reads = None, None
+        self.order, self.encoder = None, None
         if self_attention:
-            self.order, _ = positions("learned", dim, heads, past)
-            self.reads = EncoderStack(
-                self_attention, dim, norm="pre", heads=heads, hidden=2 * dim, dropout=dropout
+            self.order, _ = find_positions("learned", dim, heads, past)
+            self.encoder = Stack(
+                EncoderLayer,
+                self_attention,
+                dim,
+                norm="pre",
+                heads=heads,
+                hidden=2 * dim,
+                dropout=dropout,
             )
         for table in (self.user, self.item):
             nn.init.normal_(table.weight, std=dim**-0.5)
@@ -136,15 +143,15 @@ class Recommender(nn.Module):
         """Score all items for some users.
 
         Args:
-            users: numbers from 1 on, 0 for one without an embedding, (B,)
+            users: ids from 1, 0 for an unknown user, (B,)
             profiles: (B, columns)
-            past: places of items, the latest first, (B, L)
+            past: item ids, the latest first, (B, L)
             lengths: how many of them are real, (B,)
         """
         if self.training and self.forget:
-            lost = torch.rand(len(users), device=users.device) < self.forget
-            users, lengths = users.masked_fill(lost, 0), lengths.masked_fill(lost, 0)
-        r, weights, _ = self._taste(users, profiles, past, lengths)
+            hidden = torch.rand(len(users), device=users.device) < self.forget
+            users, lengths = users.masked_fill(hidden, 0), lengths.masked_fill(hidden, 0)
+        r, weights, _ = self._preference(users, profiles, past, lengths)
         return Recommended(r @ self.items().T + self.popularity, weights)
 
     def items(self) -> Tensor:
@@ -153,16 +160,18 @@ class Recommender(nn.Module):
 
     @torch.no_grad()
     def parts(self, user: int, profile: Tensor, past: Tensor) -> Parts:
-        """What the scores of one user are made of; they add up to `forward` in eval mode.
+        """The terms of one user's scores; they add up to `forward` in eval mode.
 
         Args:
-            user: its number, or 0
+            user: its id, or 0
             profile: (columns,)
             past: the latest items first, (L,); empty for a user without a past
         """
         count = torch.tensor([len(past)])
         shown = past if len(past) else past.new_zeros(1)
-        _, weights, value = self._taste(torch.tensor([user]), profile[None], shown[None], count)
+        _, weights, value = self._preference(
+            torch.tensor([user]), profile[None], shown[None], count
+        )
         items, (own, columns, context) = self.items(), self._join_parts()
         mixed = weights[0].unsqueeze(-1) * value[0]  # (heads, L, width)
         mixed = mixed.transpose(0, 1).flatten(1)  # (L, dim)
@@ -175,30 +184,30 @@ class Recommender(nn.Module):
         )
 
     def summary(self) -> str:
-        """Its parts with their numbers of parameters, as a table."""
+        """The parts of the model with their numbers of parameters, as a table."""
         return summary(self)
 
-    def _taste(
+    def _preference(
         self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """r (B, dim), the weights (B, heads, L) and the values (B, heads, L, width)."""
         new = lengths == 0
         if bool(new.all()):
-            context, weights, value = self._look(profiles, None, lengths)
+            context, weights, value = self._attend(profiles, None, lengths)
         else:
-            context, weights, value = self._look(profiles, past, lengths)
-            if bool(new.any()):  # they look at the catalogue; their weights are not kept
+            context, weights, value = self._attend(profiles, past, lengths)
+            if bool(new.any()):  # they attend to the catalogue; their weights are dropped
                 context = context.index_copy(
-                    0, new.nonzero()[:, 0], self._look(profiles[new], None, lengths[new])[0]
+                    0, new.nonzero()[:, 0], self._attend(profiles[new], None, lengths[new])[0]
                 )
         joined = torch.cat((self._drop(self.user(users)), profiles, self._drop(context)), dim=-1)
         return self.join(joined), weights, value
 
     @observed
-    def _look(
+    def _attend(
         self, profiles: Tensor, past: Tensor | None, lengths: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Attend to the past, or, without one, to all items."""
+        """Attend to the past, or, without one, to all items: context, weights and values."""
         embedded = self.items()  # (items, dim)
         if past is None:
             p, e = self.item_profiles[None], embedded[None]  # (1, items, ...)
@@ -209,8 +218,8 @@ class Recommender(nn.Module):
             there = (lengths > 0).unsqueeze(1)
             last = torch.where(there, torch.cat((p[:, 0], e[:, 0]), dim=-1), 0.0)
             mask, bias = real(lengths), self.recency[:, None, : past.shape[1]]  # (heads, 1, L)
-            if self.reads is not None and self.order is not None:
-                e, _ = self.reads(self.order(e), mask=mask)
+            if self.encoder is not None and self.order is not None:
+                e = self.encoder(self.order(e), mask=mask)
         if self.projections == "identity":
             query, key = profiles[:, None], p  # (B, 1, columns), (B, L, columns)
         else:
@@ -228,7 +237,7 @@ class Recommender(nn.Module):
         return context.flatten(1), map.dense()[..., 0, :], value
 
     def _join_parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The three blocks of W: for the own embedding, the profile and the context."""
+        """The three blocks of W: for the embedding, the profile and the context."""
         dim = self.user.embedding_dim
         weight = self.join.weight
         return weight[:, :dim], weight[:, dim:-dim], weight[:, -dim:]
@@ -249,8 +258,8 @@ class Factorisation(nn.Module):
     torch.Size([2, 11])
 
     Args:
-        users: how many there are, numbered from 1; 0 is anybody else
-        items: how many there are
+        users: number of users, with ids from 1; 0 stands for any other
+        items: number of items
         dim: number of factors
         dropout: of the factors, in train mode
     """
@@ -267,19 +276,19 @@ class Factorisation(nn.Module):
     def forward(
         self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor
     ) -> Recommended:
-        """Score all items for some users, (B, items); profiles and the past are not looked at."""
+        """Score all items for some users, (B, items); profiles and the past are not used."""
         own = drop(self.user(users), self.dropout, self.training)
         return Recommended(
             own @ self.item.weight.T + self.popularity, own.new_zeros(len(own), 1, 0)
         )
 
     def summary(self) -> str:
-        """Its parts with their numbers of parameters, as a table."""
+        """The parts of the model with their numbers of parameters, as a table."""
         return summary(self)
 
 
 def _no_profile(dim: int) -> nn.Linear:
-    """A linear map of nothing to zeros, made without torch's warning that it has no weights."""
+    """A projection of zero columns, made without torch's warning that it has no weights."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return nn.Linear(0, dim, bias=False)

@@ -1,27 +1,34 @@
-"""A stack of recurrent layers that runs over a whole sequence or one step at a time."""
+"""Recurrent layers: a stack that runs over a sequence or step by step, and the encoder."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.core.names import did_you_mean
 from regard.layers.dropout import check_dropout, drop
+from regard.layers.padding import padding, without_padding
 from regard.layers.recurrence import recur
-from regard.models.embedding import check_sizes
+from regard.models.embedding import Frames, Tokens, check_sizes
+from regard.models.memory import Memory, check_lengths
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 """GRU: Cho et al. 2014, with the reset after the matrix as in torch; LSTM: Gers et al. 2000."""
 
 PARTS = {"gru": 1, "lstm": 2}
-"""How many tensors a cell remembers: h, or h and c."""
+"""How many tensors make up the state of a cell: h, or h and c."""
+
+DIRECTIONS = {"none": 0, "bottom": 1, "all": -1}
+"""How many layers, from the bottom, are bidirectional."""
 
 Hidden = tuple[Tensor, ...]
 """The states of all layers, bottom first, (batch, hidden) each; then, for an LSTM, their cells."""
 
 
 class Recurrent(nn.Module):
-    """Recurrent layers on top of each other; each output feeds the layer above.
+    """A stack of recurrent layers; each output is the input of the layer above.
 
     With `residual`, every layer but the first adds its input: x + layer(x). Wu et al. 2016,
     section 3.1.
@@ -35,12 +42,14 @@ class Recurrent(nn.Module):
 
     Args:
         dim: width of the input
-        hidden: width of every layer
+        hidden: width of every layer, in each of its directions
         layers: number of layers
         cell: "gru" or "lstm"
-        residual: whether layers above the first add their input
-        side: width of a side input that every layer gets beside its own, 0 for none
-        dropout: of what every layer but the first reads, not of what it adds, in train mode
+        bidirectional: which layers are: "none", "bottom" or "all"
+        residual: whether layers above the first add their input, where the widths agree
+        side: width of an input that every layer gets beside its own, 0 for none
+        dropout: of the input of every layer but the first, in train mode; the residual
+            connection is not dropped
     """
 
     def __init__(
@@ -50,6 +59,7 @@ class Recurrent(nn.Module):
         *,
         layers: int = 1,
         cell: str = "gru",
+        bidirectional: str = "none",
         residual: bool = False,
         side: int = 0,
         dropout: float = 0.0,
@@ -57,12 +67,26 @@ class Recurrent(nn.Module):
         super().__init__()
         check_sizes(dim=dim, hidden=hidden, layers=layers)
         check_dropout(dropout)
-        make = find_cell(cell)
-        widths = [dim, *[hidden] * (layers - 1)]
-        self.layers = nn.ModuleList(make(w + side, hidden, batch_first=True) for w in widths)
-        self.hidden, self.cell, self.dropout = hidden, cell, dropout
-        self.parts = PARTS[cell]
-        self.adds = [residual and layer > 0 for layer in range(layers)]
+        if cell not in CELLS:
+            raise ValueError(f"unknown cell {cell!r}{did_you_mean(cell, CELLS)}")
+        if bidirectional not in DIRECTIONS:
+            raise ValueError(
+                f"unknown bidirectional {bidirectional!r}{did_you_mean(bidirectional, DIRECTIONS)}"
+            )
+        both = DIRECTIONS[bidirectional] % (layers + 1)
+        self.bidirectional = [layer < both for layer in range(layers)]
+        self.widths = [hidden * (2 if each else 1) for each in self.bidirectional]
+        self.layers = nn.ModuleList(
+            CELLS[cell](width + side, hidden, batch_first=True, bidirectional=each)
+            for width, each in zip([dim, *self.widths], self.bidirectional, strict=False)
+        )
+        self.residual = [False, *(residual and i == o for i, o in pairwise(self.widths))]
+        self.hidden, self.cell, self.parts, self.dropout = hidden, cell, PARTS[cell], dropout
+
+    @property
+    def width(self) -> int:
+        """Width of the output."""
+        return self.widths[-1]
 
     def zero(self, batch: int, like: Tensor) -> Hidden:
         """A state of zeros."""
@@ -72,53 +96,110 @@ class Recurrent(nn.Module):
         return len(self.layers)
 
     def forward(
-        self, x: Tensor, hidden: Hidden, side: Tensor | None = None
+        self,
+        x: Tensor,
+        hidden: Hidden = (),
+        side: Tensor | None = None,
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, Hidden]:
-        """The whole sequence x (batch, T, dim) to (batch, T, hidden), and the last state.
+        """Run over a whole sequence.
 
         Args:
-            hidden: the state before the first step
-            side: (batch, T, side), what every layer gets beside its input
+            x: (batch, T, dim)
+            hidden: the state before the first step; zeros if not given
+            side: (batch, T, side), which every layer gets beside its input
+            lengths: how many positions are real, (batch,); all if None
+
+        Returns: (batch, T, width), and the last state; a bidirectional layer concatenates the
+            last states of its two directions
         """
         after = []
-        for layer, own in enumerate(self._own(hidden)):
-            below = x if layer == 0 else drop(x, self.dropout, self.training)
-            joined = below if side is None else torch.cat((below, side), dim=-1)
-            y, last = recur(self.layers[layer], joined, own)  # type: ignore[arg-type]
+        for layer, own in enumerate(self._by_layer(hidden)):
+            joined = self._input(x, layer, side)
+            y, last = recur(self.layers[layer], joined, own, lengths)  # type: ignore[arg-type]
             after.append(last)
-            x = x + y if self.adds[layer] else y
+            x = x + y if self.residual[layer] else y
         return x, _flat(after)
 
     def step(self, x: Tensor, hidden: Hidden, side: Tensor | None = None) -> tuple[Tensor, Hidden]:
         """One step, x (batch, dim) to (batch, hidden), and the new state."""
         after = []
-        for layer, own in enumerate(self._own(hidden)):
-            below = x if layer == 0 else drop(x, self.dropout, self.training)
-            joined = below if side is None else torch.cat((below, side), dim=-1)
+        for layer, own in enumerate(self._by_layer(hidden)):
+            joined = self._input(x, layer, side)
             weights: Sequence[Tensor] = self.layers[layer].all_weights[0]  # type: ignore
             if self.parts == 1:
                 new: Sequence[Tensor] = [torch.gru_cell(joined, own[0], *weights)]
             else:
                 new = torch.lstm_cell(joined, own, *weights)
             after.append(list(new))
-            x = x + new[0] if self.adds[layer] else new[0]
+            x = x + new[0] if self.residual[layer] else new[0]
         return x, _flat(after)
 
-    def _own(self, hidden: Hidden) -> list[list[Tensor]]:
-        """The state, layer by layer."""
+    def _input(self, x: Tensor, layer: int, side: Tensor | None) -> Tensor:
+        x = x if layer == 0 else drop(x, self.dropout, self.training)
+        return x if side is None else torch.cat((x, side), dim=-1)
+
+    def _by_layer(self, hidden: Hidden) -> list[list[Tensor]]:
         return [list(hidden[layer :: len(self)]) for layer in range(len(self))]
 
     def extra_repr(self) -> str:
-        return f"residual={self.adds}, dropout={self.dropout}"
+        return f"residual={self.residual}, dropout={self.dropout}"
+
+
+class Encoder(nn.Module):
+    """Recurrent layers over the embedded source, in one direction or in both.
+
+        h(j) = [→h(j) ; ←h(j)]                            Bahdanau et al. 2015, section 3.2
+
+    With `bidirectional="bottom"` and `residual=True` it is the deep encoder of Wu et al. 2016,
+    section 3.2: the first layer is bidirectional, the others are not, and from the third layer on
+    each adds its input to its output.
+
+    >>> encoder = Encoder(Tokens(13, 3), hidden=5, bidirectional="all")
+    >>> memory = encoder(torch.randint(13, (2, 7)), torch.tensor([7, 4]))
+    >>> memory.states.shape, [tuple(part.shape) for part in memory.final]
+    (torch.Size([2, 7, 10]), [(2, 10)])
+
+    Args:
+        embedding: of the source, `Tokens` or `Frames`
+        hidden, options: as for `Recurrent`
+    """
+
+    def __init__(self, embedding: Tokens | Frames, hidden: int, **options: Any) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.recurrent = Recurrent(embedding.dim, hidden, **options)
+
+    @property
+    def width(self) -> int:
+        """Width of the states."""
+        return self.recurrent.width
+
+    def forward(self, source: Tensor, source_lengths: Tensor | None = None) -> Memory:
+        """Encode the source.
+
+        Args:
+            source: token ids (batch, S), or float frames (batch, S, width)
+            source_lengths: how many of them are real, (batch,); all if None
+
+        Returns: a `Memory` whose `final` is the last state of all layers; that of an empty
+            sentence is zero
+        """
+        counts = check_lengths(source, source_lengths)
+        if not source.shape[1]:
+            raise ValueError(f"source should have 1 or more positions, got {tuple(source.shape)}")
+        memory = Memory(source, counts, None)
+        padded = memory.mask() is not None
+        if source.is_floating_point():
+            source = without_padding(source, padding(counts, source))
+        embedded = self.embedding(source)
+        x, final = self.recurrent(embedded, lengths=counts if padded else None)
+        if padded:
+            x = without_padding(x, padding(counts, x))
+            final = tuple(torch.where(counts.unsqueeze(1) > 0, part, 0.0) for part in final)
+        return Memory(x, counts, final)
 
 
 def _flat(after: list[list[Tensor]]) -> Hidden:
     """States of layers as one tuple, h of all layers first."""
     return tuple(part for parts in zip(*after, strict=True) for part in parts)
-
-
-def find_cell(cell: str) -> Callable[..., nn.RNNBase]:
-    """A recurrent layer by name."""
-    if cell not in CELLS:
-        raise ValueError(f"unknown cell {cell!r}{did_you_mean(cell, CELLS)}")
-    return CELLS[cell]

@@ -1,31 +1,24 @@
 """Sequence to sequence: an encoder and a decoder behind one interface."""
 
 from collections.abc import Callable
-from typing import Literal, overload
 
 from torch import Tensor, nn
 
 from regard.models.aligner import find_aligner
-from regard.models.bahdanau import Bahdanau
-from regard.models.embedding import Tokens, reader, tied
-from regard.models.encoder import Encoder
-from regard.models.gnmt import GNMT
-from regard.models.join import Concatenation
-from regard.models.luong import Luong
-from regard.models.memory import Maps, Memory
-from regard.models.plain import Plain
-from regard.models.state import State
+from regard.models.decoder import RecurrentDecoder, State
+from regard.models.embedding import Tokens, source_embedding, tie_weights
+from regard.models.luong import Concatenation, Luong
+from regard.models.memory import Memory
+from regard.models.recurrent import Encoder
 from regard.models.summary import summary
-
-Decoder = Bahdanau | Luong | GNMT | Plain
 
 
 class Seq2Seq(nn.Module):
-    """An encoder, a decoder, and the output that turns features into scores of tokens.
+    """An encoder, a decoder, and the output that turns features into logits of tokens.
 
     `decode` goes over a whole target, `start` and `step` over one token at a time; they agree.
-    Features are what the output takes: `logits = model.output(features)` is left to the caller,
-    who may want it for some positions only.
+    Features are the input of `model.output`: computing `logits = model.output(features)` is left
+    to the caller, who may need it for some positions only.
 
     >>> import torch
     >>> encoder = Encoder(Tokens(13, 3), hidden=5)
@@ -43,72 +36,40 @@ class Seq2Seq(nn.Module):
         tie: whether the output shares the matrix of the target's embedding
     """
 
-    def __init__(self, encoder: Encoder, decoder: Decoder, *, tie: bool = False) -> None:
+    def __init__(self, encoder: Encoder, decoder: RecurrentDecoder, *, tie: bool = False) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
-        self.output = nn.Linear(decoder.width, len(decoder.reader.weight))
+        self.output = nn.Linear(decoder.width, len(decoder.embedding.weight))
         if tie:
-            tied(self.output, decoder.reader)
+            tie_weights(self.output, decoder.embedding)
 
     def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> Memory:
-        """Read the source: ids (batch, S) or frames (batch, S, width), with lengths (batch,)."""
+        """Encode the source: ids (batch, S) or frames (batch, S, width), with lengths (batch,)."""
         return self.encoder(source, source_lengths)
 
-    @overload
-    def decode(
-        self, memory: Memory, target: Tensor, *, return_map: Literal[False] = ...
-    ) -> Tensor: ...
+    def decode(self, memory: Memory, target: Tensor) -> Tensor:
+        """Teacher forced: features (batch, T, D) after each of the target ids (batch, T)."""
+        return self.decoder(memory, target)
 
-    @overload
-    def decode(
-        self, memory: Memory, target: Tensor, *, return_map: Literal[True]
-    ) -> tuple[Tensor, Maps]: ...
-
-    def decode(
-        self, memory: Memory, target: Tensor, *, return_map: bool = False
-    ) -> Tensor | tuple[Tensor, Maps]:
-        """Teacher forced: features (batch, T, D) after each of the target ids (batch, T).
-
-        With `return_map` also the maps by the name of their module, (batch, 1, T, S) each.
-        """
-        features, maps = self.decoder(memory, target, return_map=return_map)
-        return (features, _named(maps)) if return_map else features
-
-    def start(self, memory: Memory, *, return_map: bool = False) -> State:
-        """The state before the first step; with `return_map` steps leave their weights in it."""
-        return self.decoder.start(memory, return_map=return_map)
+    def start(self, memory: Memory) -> State:
+        """The state before the first step."""
+        return self.decoder.start(memory)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Features (batch, D) after tokens (batch,), and the new state.
+        """Features (batch, D) after tokens (batch,), and the new state."""
+        return self.decoder.step(tokens, state)
 
-        `state.weights`, if asked for at the start, are by name, (batch, 1, S) each.
-        """
-        features, state = self.decoder.step(tokens, state)
-        if state.weights:
-            state = state._replace(weights=_named(state.weights))
-        return features, state
-
-    def forward(
-        self,
-        source: Tensor,
-        source_lengths: Tensor | None,
-        target: Tensor,
-        *,
-        return_map: bool = False,
-    ) -> Tensor | tuple[Tensor, Maps]:
+    def forward(self, source: Tensor, source_lengths: Tensor | None, target: Tensor) -> Tensor:
         """`encode`, then `decode`."""
-        memory = self.encode(source, source_lengths)
-        if return_map:
-            return self.decode(memory, target, return_map=True)
-        return self.decode(memory, target)
+        return self.decode(self.encode(source, source_lengths), target)
 
     def summary(self) -> str:
-        """Its parts with their numbers of parameters, as a table."""
+        """The parts of the model with their numbers of parameters, as a table."""
         return summary(self)
 
 
 class AttentionSeq2Seq(Seq2Seq):
-    """The textbook model: an LSTM asks the states of another, and [c ; h] goes to the output.
+    """The textbook model: an LSTM attends to the states of another; [c ; h] goes to the output.
 
         hs = encoder(source),  hₜ = LSTM(yₜ₋₁),  cₜ = Σ softmax(hₜ · hs) hs,  logits = W [cₜ ; hₜ]
 
@@ -124,8 +85,8 @@ class AttentionSeq2Seq(Seq2Seq):
         hidden: width of the states
         frames: width of float frames, for a source that is not tokens
         cell: "gru" or "lstm"
-        bidirectional: which layers of the encoder read in both directions
-        score: a name, a module, or what makes a score from two widths
+        bidirectional: which layers of the encoder are bidirectional
+        score: a name, a module, or a function (query_dim, key_dim) -> score
         dropout: of embeddings and features, in train mode
     """
 
@@ -142,7 +103,7 @@ class AttentionSeq2Seq(Seq2Seq):
         score: str | Callable = "dot",
         dropout: float = 0.0,
     ) -> None:
-        source = reader(source_vocabulary, frames, embedding, dropout=dropout)
+        source = source_embedding(source_vocabulary, frames, embedding, dropout=dropout)
         encoder = Encoder(source, hidden, cell=cell, bidirectional=bidirectional)
         decoder = Luong(
             encoder,
@@ -153,8 +114,3 @@ class AttentionSeq2Seq(Seq2Seq):
             dropout=dropout,
         )
         super().__init__(encoder, decoder)
-
-
-def _named(maps: dict) -> dict:
-    """Maps by the name of the module in the whole model."""
-    return {f"decoder.{name.removeprefix('decoder.')}": map for name, map in maps.items()}

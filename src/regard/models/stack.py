@@ -1,44 +1,60 @@
-"""Transformer layers on top of each other: the encoder's, and the decoder's."""
+"""A stack of Transformer layers: an encoder's, a decoder's, or a language model's."""
 
-from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from regard.attention import Attended
 from regard.core.mask import Mask
-from regard.core.names import did_you_mean
-from regard.layers.add_norm import PostNorm, PreNorm
-from regard.layers.multi_head import MultiHeadAttention, MultiHeadState
+from regard.layers.moves import Moves, as_moves
+from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.role import DECODER_SELF, ENCODER_DECODER, SELF, AttentionRole
-from regard.layers.transformer import Decoded, DecoderLayer, DecoderState, EncoderLayer
+from regard.layers.transformer import DecoderLayer, EncoderLayer
 from regard.models.embedding import check_sizes
-from regard.models.memory import Maps
-
-NORMS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
-"""Where the norm of a layer is, by name."""
+from regard.models.options import find_norm
 
 
-class EncoderStack(nn.Module):
-    """Layers of self-attention. Vaswani et al. 2017, section 3.1, or under `causal()` a decoder.
+class StackState(NamedTuple):
+    """States of all layers between two steps; a step returns a new one."""
+
+    layers: tuple[Any, ...]
+    length: int  # steps taken
+    batch: int
+
+    def reorder(self, index: Tensor | Moves) -> "StackState":
+        """The state of other beams: entry i becomes what entry index[i] was."""
+        moves = as_moves(index, self.batch)
+        return StackState(
+            tuple(each.reorder(moves) for each in self.layers), self.length, len(moves)
+        )
+
+
+class Stack(nn.Module):
+    """Layers on top of each other. Vaswani et al. 2017, section 3.1.
+
+    Encoder layers have self-attention, and under `causal()` make a decoder-only model; decoder
+    layers also attend to a memory.
 
     >>> import torch
-    >>> stack = EncoderStack(2, 12, norm="pre", heads=3, hidden=24)
-    >>> stack(torch.randn(2, 5, 12))[0].shape
+    >>> encoder = Stack(EncoderLayer, 2, 12, norm="pre", heads=3, hidden=24)
+    >>> decoder = Stack(DecoderLayer, 2, 12, heads=3, hidden=24)
+    >>> decoder(torch.randn(2, 5, 12), encoder(torch.randn(2, 7, 12))).shape
     torch.Size([2, 5, 12])
 
     Args:
+        layer: `EncoderLayer` or `DecoderLayer`
         layers: number of layers
-        dim: width of the stream
-        norm: "post" as in the paper, or "pre", which wants one more norm at the end
+        dim: width of inputs and outputs
+        norm: "post" as in the paper, or "pre", which adds a norm after the last layer
         attention_dropout: of the attention weights, in train mode; `dropout` if None. Efficient
             attention has no weights to drop
-        options: of `EncoderLayer`
+        role: of the self-attentions, for traces; that of decoder layers is known
+        options: of the layers
     """
 
     def __init__(
         self,
+        layer: type[EncoderLayer | DecoderLayer],
         layers: int,
         dim: int,
         *,
@@ -49,148 +65,58 @@ class EncoderStack(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(layers=layers)
-        made = [EncoderLayer(dim, add_norm=find_norm(norm), **options) for _ in range(layers)]
-        self.layers = nn.ModuleList(made)
-        self.norm = last_norm(norm, dim)
+        around = find_norm(norm)
+        self.layers = nn.ModuleList(layer(dim, add_norm=around, **options) for _ in range(layers))
+        self.norm: nn.Module = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
         if attention_dropout is not None:
-            for layer in made:
-                if isinstance(layer.attention, MultiHeadAttention):
-                    layer.attention.dropout = attention_dropout
-        self.set_role(role)
-
-    def set_role(self, role: AttentionRole) -> "EncoderStack":
-        """Name the attention of every layer, for traces."""
-        for layer in self.layers:
-            layer.attention.role = role  # type: ignore
-        return self
+            for part in self.layers.modules():
+                if isinstance(part, MultiHeadAttention):
+                    part.dropout = attention_dropout
+        self.set_roles(role)
 
     @classmethod
-    def from_torch(cls, stack: nn.TransformerEncoder) -> "EncoderStack":
-        """A stack with a copy of torch's weights, which gives the same numbers, batch first."""
+    def from_torch(
+        cls, stack: nn.TransformerEncoder | nn.TransformerDecoder, role: AttentionRole = SELF
+    ) -> "Stack":
+        """A stack with a copy of torch's weights, which gives the same numbers, batch first.
+
+        A decoder does so under a causal `tgt_mask`.
+        """
+        layer = DecoderLayer if isinstance(stack, nn.TransformerDecoder) else EncoderLayer
         first = stack.layers[0].self_attn
-        new = cls(1, first.embed_dim, heads=first.num_heads, hidden=1)
-        new.layers = nn.ModuleList(EncoderLayer.from_torch(layer) for layer in stack.layers)
+        new = cls(layer, 1, first.embed_dim, heads=first.num_heads, hidden=1)
+        new.layers = nn.ModuleList(layer.from_torch(each) for each in stack.layers)
         new.norm = nn.Identity() if stack.norm is None else deepcopy(stack.norm)
-        return new.set_role(SELF).train(stack.training)
+        new.set_roles(role)
+        return new.train(stack.training)
 
-    def forward(
-        self, x: Tensor, *, mask: Mask | Tensor | None = None, return_map: bool = False
-    ) -> tuple[Tensor, Maps]:
-        """x (batch, length, dim) through all layers, and the maps if asked, by name."""
-        maps: Maps = {}
-        for index, layer in enumerate(self.layers):
-            x = layer(x, mask=mask, return_map=return_map)
-            if isinstance(x, Attended):
-                x, maps[f"layers.{index}.attention"] = x
-        return self.norm(x), maps
-
-    def start(self, batch: int) -> tuple[MultiHeadState, ...]:
-        """The states of all layers before the first step of the pass under `causal()`."""
-        return tuple(layer.start(batch) for layer in self.layers)  # type: ignore
-
-    def step(
-        self, x: Tensor, states: Sequence[MultiHeadState], *, return_map: bool = False
-    ) -> tuple[Tensor, tuple[MultiHeadState, ...], dict[str, Tensor]]:
-        """One position x (batch, 1, dim): the output, the new states, the weights if asked."""
-        after = []
-        weights: dict[str, Tensor] = {}
-        for index, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
-            x, state = layer.step(x, state, return_map=return_map)  # type: ignore
-            if isinstance(x, Attended):
-                weights[f"layers.{index}.attention"] = x.map[..., 0, :]
-                x = x.output
-            after.append(state)
-        return self.norm(x), tuple(after), weights
-
-
-class DecoderStack(nn.Module):
-    """Layers of masked self-attention and attention to a memory. Vaswani 2017, section 3.1.
-
-    >>> import torch
-    >>> stack = DecoderStack(2, 12, heads=3, hidden=24)
-    >>> stack(torch.randn(2, 5, 12), torch.randn(2, 7, 12))[0].shape
-    torch.Size([2, 5, 12])
-
-    Args: those of `EncoderStack`, with the options of `DecoderLayer`
-    """
-
-    def __init__(
-        self,
-        layers: int,
-        dim: int,
-        *,
-        norm: str = "post",
-        attention_dropout: float | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        check_sizes(layers=layers)
-        made = [DecoderLayer(dim, add_norm=find_norm(norm), **options) for _ in range(layers)]
-        self.layers = nn.ModuleList(made)
-        self.norm = last_norm(norm, dim)
-        if attention_dropout is not None:
-            for layer in made:
-                layer.attention.dropout = layer.memory_attention.dropout = attention_dropout
-        self._set_roles()
-
-    def _set_roles(self) -> "DecoderStack":
+    def set_roles(self, role: AttentionRole) -> None:
+        """Give every attention its role, for traces."""
         for layer in self.layers:
-            layer.attention.role = DECODER_SELF  # type: ignore
-            layer.memory_attention.role = ENCODER_DECODER  # type: ignore
-        return self
+            if isinstance(layer, DecoderLayer):
+                layer.attention.role = DECODER_SELF
+                layer.memory_attention.role = ENCODER_DECODER
+            else:
+                layer.attention.role = role  # type: ignore
 
-    @classmethod
-    def from_torch(cls, stack: nn.TransformerDecoder) -> "DecoderStack":
-        """A stack with a copy of torch's weights: the same numbers under a causal `tgt_mask`."""
-        first = stack.layers[0].self_attn
-        new = cls(1, first.embed_dim, heads=first.num_heads, hidden=1)
-        new.layers = nn.ModuleList(DecoderLayer.from_torch(layer) for layer in stack.layers)
-        new.norm = nn.Identity() if stack.norm is None else deepcopy(stack.norm)
-        return new._set_roles().train(stack.training)
+    def forward(self, x: Tensor, memory: Tensor | None = None, **masks: Mask | None) -> Tensor:
+        """x (batch, length, dim) through all layers, with the memory and masks that they take."""
+        memories = () if memory is None else (memory,)
+        for layer in self.layers:
+            x = layer(x, *memories, **masks)
+        return self.norm(x)
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        *,
-        memory_mask: Mask | Tensor | None = None,
-        return_map: bool = False,
-    ) -> tuple[Tensor, Maps]:
-        """x (batch, T, dim) through all layers, and the maps if asked, by name."""
-        maps: Maps = {}
-        for index, layer in enumerate(self.layers):
-            x = layer(x, memory, memory_mask=memory_mask, return_map=return_map)
-            if isinstance(x, Decoded):
-                name = f"layers.{index}"
-                x, maps[f"{name}.attention"], maps[f"{name}.memory_attention"] = x
-        return self.norm(x), maps
+    def start(
+        self, batch: int, memory: Tensor | None = None, memory_mask: Mask | None = None
+    ) -> StackState:
+        """The states before the first step; a memory is projected here, once."""
+        more = () if memory is None else (memory, memory_mask)
+        return StackState(tuple(layer.start(batch, *more) for layer in self.layers), 0, batch)  # type: ignore
 
-    def start(self, memory: Tensor, memory_mask: Mask | None) -> tuple[DecoderState, ...]:
-        """The states of all layers before the first step; the memory is projected here, once."""
-        return tuple(layer.start(len(memory), memory, memory_mask) for layer in self.layers)  # type: ignore
-
-    def step(
-        self, x: Tensor, states: Sequence[DecoderState], *, return_map: bool = False
-    ) -> tuple[Tensor, tuple[DecoderState, ...], dict[str, Tensor]]:
-        """One position x (batch, 1, dim): the output, the new states, weights over the memory."""
+    def step(self, x: Tensor, state: StackState) -> tuple[Tensor, StackState]:
+        """One position x (batch, 1, dim): the output, and the new state."""
         after = []
-        weights: dict[str, Tensor] = {}
-        for index, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
-            x, state = layer.step(x, state, return_map=return_map)  # type: ignore
-            if isinstance(x, Decoded):
-                weights[f"layers.{index}.memory_attention"] = x.memory_map[..., 0, :]
-                x = x.output
-            after.append(state)
-        return self.norm(x), tuple(after), weights
-
-
-def find_norm(norm: str) -> Callable[[int, float], PostNorm]:
-    """Where the norm of a layer is, by name."""
-    if norm not in NORMS:
-        raise ValueError(f"unknown norm {norm!r}{did_you_mean(norm, NORMS)}")
-    return NORMS[norm]
-
-
-def last_norm(norm: str, dim: int) -> nn.Module:
-    """What comes after the last layer: a norm if the layers have theirs in front."""
-    return nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
+        for layer, own in zip(self.layers, state.layers, strict=True):
+            x, own = layer.step(x, own)  # type: ignore
+            after.append(own)
+        return self.norm(x), StackState(tuple(after), state.length + 1, state.batch)

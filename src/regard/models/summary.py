@@ -1,10 +1,10 @@
-"""A model on one screen: its parts, what they are, and how many parameters they have."""
+"""A table of the parts of a model and their numbers of parameters."""
 
 from torch import nn
 
 
 def parameters(module: nn.Module) -> int:
-    """How many numbers a module learns; what two of its parts share counts once.
+    """The number of parameters of a module; shared ones count once.
 
     >>> parameters(nn.Linear(3, 5))
     20
@@ -25,8 +25,8 @@ def summary(model: nn.Module, depth: int = 2) -> str:
     Args:
         depth: how many levels of modules inside modules to show
 
-    Parts without parameters are left out. A part that shares parameters with one above it says so
-    and adds nothing to the total.
+    Parts without parameters are left out. A part that shares parameters with one above it is
+    marked and adds nothing to the total.
     """
     rows: list[tuple[str, str, str]] = []
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""The Neural Turing Machine, and an LSTM that has to remember everything in its state."""
+"""The Neural Turing Machine, and an LSTM without external memory to compare with."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ from regard.models.embedding import check_sizes
 from regard.models.summary import summary
 
 
-class Remembered(NamedTuple):
-    """What was said at every step, and where the heads were, if there are any."""
+class MemoryOutput(NamedTuple):
+    """The output of every step, and the weights of the heads if they were requested."""
 
     logits: Tensor  # (B, T, out)
     read_weights: Tensor | None = None  # (B, T, reads, slots)
@@ -29,8 +29,8 @@ class NeuralTuringMachine(nn.Module):
     torch.Size([2, 13, 5])
 
     Args:
-        channels: what is heard at a step
-        out: what is said at a step
+        channels: width of the input of a step
+        out: width of the output of a step
         hidden: width of the controller, an LSTM of one layer
         slots, width, reads, writes, shift: of the memory, see `MemoryAttention`
     """
@@ -54,32 +54,32 @@ class NeuralTuringMachine(nn.Module):
         )
         self.controller = nn.LSTMCell(channels + reads * width, hidden)
         self.output = nn.Linear(hidden + reads * width, out)
-        self.first = nn.Parameter(torch.zeros(2, hidden))  # the controller's state before all
+        self.first = nn.Parameter(torch.zeros(2, hidden))  # the controller's first state
 
-    def forward(self, inputs: Tensor, *, return_map: bool = False) -> Remembered:
-        """Hear inputs (B, T, channels) step by step; with `return_map` keep the weights."""
+    def forward(self, inputs: Tensor, *, return_map: bool = False) -> MemoryOutput:
+        """Run over inputs (B, T, channels); with `return_map` also return all weights."""
         _check(inputs, self.controller.input_size - self.memory.reads * self.memory.width)
         state = self.memory.start(len(inputs))
         read = state.read()
         h, c = (first.expand(len(inputs), -1) for first in self.first)
-        said, states = [], []
+        outputs, states = [], []
         for x in inputs.unbind(1):
             h, c = self.controller(torch.cat((x, read), -1), (h, c))
             read, state = self.memory.step(h, state)
-            said.append(torch.cat((h, read), -1))
+            outputs.append(torch.cat((h, read), -1))
             if return_map:
                 states.append(state)
-        logits = self.output(torch.stack(said, 1))
+        logits = self.output(torch.stack(outputs, 1))
         if not return_map:
-            return Remembered(logits)
-        return Remembered(
+            return MemoryOutput(logits)
+        return MemoryOutput(
             logits,
             torch.stack([state.read_weights for state in states], 1),
             torch.stack([state.write_weights for state in states], 1),
         )
 
     def summary(self) -> str:
-        """Its parts with their numbers of parameters, as a table."""
+        """The parts of the model with their numbers of parameters, as a table."""
         return summary(self)
 
 
@@ -90,8 +90,8 @@ class LongShortTermMemory(nn.Module):
     torch.Size([2, 13, 5])
 
     Args:
-        channels: what is heard at a step
-        out: what is said at a step
+        channels: width of the input of a step
+        out: width of the output of a step
         hidden: width of a layer
         layers: number of layers
     """
@@ -102,14 +102,14 @@ class LongShortTermMemory(nn.Module):
         self.lstm = nn.LSTM(channels, hidden, layers, batch_first=True)
         self.output = nn.Linear(hidden, out)
 
-    def forward(self, inputs: Tensor, *, return_map: bool = False) -> Remembered:
-        """Hear inputs (B, T, channels); there are no weights to be returned."""
+    def forward(self, inputs: Tensor, *, return_map: bool = False) -> MemoryOutput:
+        """Run over inputs (B, T, channels); there are no weights to return."""
         _check(inputs, self.lstm.input_size)
         states, _ = self.lstm(inputs)
-        return Remembered(self.output(states))
+        return MemoryOutput(self.output(states))
 
     def summary(self) -> str:
-        """Its parts with their numbers of parameters, as a table."""
+        """The parts of the model with their numbers of parameters, as a table."""
         return summary(self)
 
 

@@ -103,9 +103,9 @@ def first_gradient(task: TranslateTask, seed: int = 1) -> float:
     """
     torch.manual_seed(seed)
     model: Any = task.build().eval()
-    reader = model.source if hasattr(model, "source") else model.encoder.reader
+    embedding = model.source if hasattr(model, "source") else model.encoder.embedding
     read: list[Tensor] = []
-    kept = reader.register_forward_hook(lambda module, given, x: read.append(x))
+    kept = embedding.register_forward_hook(lambda module, given, x: read.append(x))
     loss = task.loss(model, task.batch(0, 0)).total
     kept.remove()
     (slope,) = torch.autograd.grad(loss, read[0])  # (batch, S, dim)

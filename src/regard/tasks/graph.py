@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from regard.attention.observer import record
 from regard.data import fingerprint
 from regard.data.datasets import data_file, data_folder
 from regard.data.graph import (
@@ -114,10 +115,12 @@ class NodeClassifier:
         self.model, self.graph, self.config = model.eval(), graph, config
         self.numbers = {name: number for number, name in enumerate(graph.names)}
         device = next(model.parameters()).device
-        with torch.no_grad():
-            logits, maps = model(graph.nodes.to(device), graph.edges.to(device), return_map=True)
+        with torch.no_grad(), record() as calls:
+            logits = model(graph.nodes.to(device), graph.edges.to(device))
         self.probabilities = logits.softmax(-1).cpu()  # (N, classes)
-        self.weights: list[Tensor] = [weights.cpu() for weights in maps.values()]  # (E', heads)
+        self.weights = [
+            call.weights.cpu() for call in calls if call.weights is not None
+        ]  # (E', heads)
         self.edges = with_self_loops(graph.edges, len(graph.nodes))
 
     @classmethod

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.attention.observer import record
 from regard.data import (
     Tokenizer,
     fingerprint,
@@ -158,10 +159,14 @@ class TextGenerator:
     def trace(self, input: str) -> Trace:
         """Return what each token of a text attends to, in every head of every layer."""
         ids = self._encode(input)[: self.context]
-        _, maps = self.model(
-            torch.tensor([ids], device=self.model.output.weight.device), return_map=True
-        )
-        dense = {name: map.dense()[0].cpu() for name, map in maps.items()}
+        names = {module: name for name, module in self.model.named_modules()}
+        with record() as calls:
+            self.model(torch.tensor([ids], device=self.model.output.weight.device))
+        dense = {
+            names[call.module]: call.attention_map().dense()[0].flatten(0, -3).cpu()
+            for call in calls
+            if call.module is not None
+        }
         tokens = self.tokenizer.tokens(ids)
         return Trace.of_maps(dense, queries=tokens, task=self.task, text=input)
 

@@ -1,14 +1,12 @@
 """What models are compared by: a decoder, its score and normalizer, the encoder's attention."""
 
-import inspect
 from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any, NamedTuple
 
 from regard.core.names import did_you_mean
-from regard.models.build import KINDS
-from regard.models.score import SCORES
-from regard.models.self_attention import SELF_ATTENTIONS
+from regard.models.build import KINDS, options_of
+from regard.models.options import SCORES, SELF_ATTENTIONS
 
 ATTENTIVE = ("luong", "bahdanau", "gnmt")  # decoders that take a score and a normalizer
 DECODERS = ("plain", "peeky", *ATTENTIVE, "transformer")
@@ -92,7 +90,7 @@ def model_table(model: Mapping[str, Any], variant: Variant, *, one_way: bool) ->
     Args:
         one_way: whether the source is read from left to right only
     """
-    known = inspect.signature(KINDS[variant.decoder]).parameters
+    known = options_of(variant.decoder)
     kept = {key: value for key, value in model.items() if key in (*known, "preset")}
     kept.pop("encoder_attention", None)
     if (model.get("kind", "luong") == "transformer") != (variant.decoder == "transformer"):
@@ -116,7 +114,7 @@ def model_table(model: Mapping[str, Any], variant: Variant, *, one_way: bool) ->
 
 def check_options(model: Mapping[str, Any]) -> None:
     """Refuse what no kind of model takes: it would be left out for each of them."""
-    known = {"kind", "preset"}.union(*(inspect.signature(k).parameters for k in KINDS.values()))
+    known = {"kind", "preset"}.union(*map(options_of, KINDS))
     for name in model:
         if name not in known:
             raise ValueError(f"unknown key model.{name}{did_you_mean(name, sorted(known))}")

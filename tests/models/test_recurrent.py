@@ -20,7 +20,7 @@ def test_the_encoder_is_torch_over_each_sentence_alone(cell, both):
     encoder = encoder_of(cell=cell, layers=2, bidirectional="all" if both else "none")
     theirs = {"gru": nn.GRU, "lstm": nn.LSTM}[cell](3, 5, 2, bidirectional=both).double()
     weights = {}
-    for layer, own in enumerate(encoder.layers):
+    for layer, own in enumerate(encoder.recurrent.layers):
         weights |= {k.replace("_l0", f"_l{layer}"): w for k, w in own.state_dict().items()}
     theirs.load_state_dict(weights)
     source = torch.randint(13, (B, S))
@@ -30,7 +30,7 @@ def test_the_encoder_is_torch_over_each_sentence_alone(cell, both):
         if not length:
             assert not any(part[b].any() for part in memory.final)
             continue
-        states, last = theirs(encoder.reader(source[b : b + 1, :length])[0])
+        states, last = theirs(encoder.embedding(source[b : b + 1, :length])[0])
         torch.testing.assert_close(memory.states[b, :length], states)
         last = torch.stack(last) if cell == "lstm" else last[None]  # (parts, layers · ways, 5)
         ends = last.unflatten(1, (2, -1)).flatten(2).flatten(0, 1)  # h of both layers, then c
@@ -40,25 +40,25 @@ def test_the_encoder_is_torch_over_each_sentence_alone(cell, both):
 def test_a_residual_encoder_adds_its_input_above_the_first_layer():
     encoder = encoder_of(layers=3, residual=True)
     source = torch.randint(13, (B, S))
-    x, _ = encoder.layers[0](encoder.reader(source))
-    x = x + encoder.layers[1](x)[0]
-    x = x + encoder.layers[2](x)[0]
+    x, _ = encoder.recurrent.layers[0](encoder.embedding(source))
+    x = x + encoder.recurrent.layers[1](x)[0]
+    x = x + encoder.recurrent.layers[2](x)[0]
     torch.testing.assert_close(encoder(source).states, x)
 
 
 def test_dropout_is_of_what_a_layer_reads_not_of_what_runs_past_it():
     encoder = encoder_of(layers=3, residual=True, dropout=0.9).train()
-    for run in encoder.layers[1:]:  # they say 0, whatever they read
+    for run in encoder.recurrent.layers[1:]:  # they say 0, whatever they read
         for weight in run.parameters():
             torch.nn.init.zeros_(weight)
     source = torch.randint(13, (B, S))
-    x, _ = encoder.layers[0](encoder.reader(source))
+    x, _ = encoder.recurrent.layers[0](encoder.embedding(source))
     torch.testing.assert_close(encoder(source).states, x)
 
 
 def test_layers_that_read_both_ways_are_all_or_the_bottom_one():
     ways = {
-        name: encoder_of(layers=3, bidirectional=name).bidirectional
+        name: encoder_of(layers=3, bidirectional=name).recurrent.bidirectional
         for name in ("none", "bottom", "all")
     }
     assert ways["none"] == [False, False, False]
@@ -78,15 +78,15 @@ def test_a_deeper_decoder_starts_from_the_top_of_the_encoder():
 def test_bad_input_gets_a_sentence():
     encoder = encoder_of()
     source = torch.randint(13, (B, S))
-    with pytest.raises(ValueError, match=r"whole numbers \(3,\)"):
+    with pytest.raises(ValueError, match=r"integers \(3,\)"):
         encoder(source, torch.tensor([1, 2]))
-    with pytest.raises(ValueError, match=r"whole numbers \(3,\)"):
+    with pytest.raises(ValueError, match=r"integers \(3,\)"):
         encoder(source, torch.tensor([1.0, 2.0, 3.0]))
     with pytest.raises(ValueError, match="from 0 to 7"):
         encoder(source, torch.tensor([1, 8, 3]))
-    with pytest.raises(ValueError, match="needs a position"):
+    with pytest.raises(ValueError, match="1 or more positions"):
         encoder(source[:, :0])
-    with pytest.raises(ValueError, match="built with frames="):
+    with pytest.raises(ValueError, match="build the model with frames="):
         encoder(torch.randn(B, S, 3))
     with pytest.raises(ValueError, match=r"float \(batch, length, 3\)"):
         Encoder(Frames(3, 5), 5)(torch.randn(B, S, 4))

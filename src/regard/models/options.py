@@ -1,0 +1,122 @@
+"""Scores, positions, self-attentions and norms by name, for models that know their widths."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from regard.core.names import did_you_mean
+from regard.core.score import (
+    ActivatedGeneral,
+    Additive,
+    BiasedGeneral,
+    Concat,
+    Cosine,
+    Dot,
+    General,
+    Location,
+    ScaledDot,
+    Score,
+)
+from regard.layers.efficient import EfficientAttention
+from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, Rotary
+from regard.layers.transformer import PostNorm, PreNorm, SelfAttention
+
+MAX_LOCATIONS = 512
+"""Source positions that a location score made by name has weights for."""
+
+SCORES: dict[str, Callable[[int, int], nn.Module]] = {
+    "dot": lambda query_dim, key_dim: Dot(),
+    "scaled_dot": lambda query_dim, key_dim: ScaledDot(),
+    "cosine": lambda query_dim, key_dim: Cosine(),
+    "general": General,
+    "biased_general": BiasedGeneral,
+    "activated_general": ActivatedGeneral,
+    "additive": lambda query_dim, key_dim: Additive(query_dim, key_dim, query_dim),
+    "concat": lambda query_dim, key_dim: Concat(query_dim, key_dim, query_dim),
+    "location": lambda query_dim, key_dim: Location(query_dim, MAX_LOCATIONS),
+}
+"""From query_dim and key_dim to a score with its own parameters."""
+
+SELF_ATTENTIONS: dict[str, SelfAttention] = {
+    "dot": MultiHeadAttention,  # quadratic in the number of positions
+    "efficient": EfficientAttention,  # linear
+}
+"""From (dim, heads) to a self-attention."""
+
+NORMS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
+"""Where a Transformer layer normalizes."""
+
+POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "none")
+
+
+def find_score(score: str | Callable, query_dim: int, key_dim: int) -> Score:
+    """A score for queries and keys of these widths.
+
+    >>> find_score("general", 3, 5).weight.shape
+    torch.Size([3, 5])
+    >>> find_score(lambda query_dim, key_dim: Additive(query_dim, key_dim, 7), 3, 5).vector.shape
+    torch.Size([7])
+
+    Args:
+        score: a name, a module, or a function (query_dim, key_dim) -> score
+    """
+    if isinstance(score, nn.Module):
+        return score
+    if callable(score):
+        return score(query_dim, key_dim)
+    if score not in SCORES:
+        raise ValueError(f"unknown score {score!r}{did_you_mean(score, SCORES)}")
+    if score in ("dot", "scaled_dot", "cosine") and query_dim != key_dim:
+        raise ValueError(
+            f"score {score!r} needs decoder states as wide as the encoder's, got {query_dim} and "
+            f"{key_dim}; choose hidden accordingly, or score='general'"
+        )
+    return SCORES[score](query_dim, key_dim)
+
+
+def find_self_attention(name: str) -> SelfAttention:
+    """What makes a self-attention from its width and its number of heads.
+
+    >>> find_self_attention("efficient")(12, 3)._get_name()
+    'EfficientAttention'
+    """
+    if name not in SELF_ATTENTIONS:
+        raise ValueError(f"unknown attention {name!r}{did_you_mean(name, SELF_ATTENTIONS)}")
+    return SELF_ATTENTIONS[name]
+
+
+def find_norm(norm: str) -> type[PostNorm]:
+    """The Add & Norm of a Transformer layer: "post" or "pre"."""
+    if norm not in NORMS:
+        raise ValueError(f"unknown norm {norm!r}{did_you_mean(norm, NORMS)}")
+    return NORMS[norm]
+
+
+def find_positions(
+    name: str, dim: int, heads: int, max_length: int
+) -> tuple[Position, Position | None]:
+    """The position added to embeddings, and the one given to every self-attention.
+
+    >>> find_positions("sinusoidal", 12, 3, 64)
+    (PositionalEncoding(12, max_wavelength=10000), None)
+    >>> find_positions("rotary", 12, 3, 64)
+    (Position(), Rotary(4, base=10000))
+
+    Args:
+        name: "sinusoidal", "learned", "rotary", "alibi" or "none"
+        dim: width of the embeddings
+        heads: number of heads
+        max_length: number of learned positions
+    """
+    if name == "sinusoidal":
+        return PositionalEncoding(dim), None
+    if name == "learned":
+        return Learned(dim, max_length), None
+    if name == "rotary":
+        return Position(), Rotary(dim // heads)
+    if name == "alibi":
+        return Position(), ALiBi(heads)
+    if name == "none":
+        return Position(), None
+    raise ValueError(f"unknown position {name!r}{did_you_mean(name, POSITIONS)}")
