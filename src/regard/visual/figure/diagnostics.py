@@ -1,4 +1,4 @@
-"""What each head does, in numbers, as a table of colours."""
+"""The diagnostics of every head as coloured tables."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,9 +16,9 @@ TITLES = {
     "entropy": "entropy (nats)",
     "sink": "on the first key",
     "diagonality": "diagonality",
-    "previous": "on the key before",
-    "next": "on the key after",
-    "redundancy": "like another head",
+    "previous": "on the previous key",
+    "next": "on the next key",
+    "redundancy": "similarity to a head",
 }
 
 

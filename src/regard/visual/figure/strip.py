@@ -1,4 +1,4 @@
-"""Who looks at whom as links between two rows of words."""
+"""Attention as links between two rows of words."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from regard.visual.matrix import labelled
 HEIGHT = 1.6  # inches between the rows
 LETTER = 0.115  # inches
 LONGEST = 200  # words
-QUERY, KEY = "#0a58b8", "#b35900"  # blue and orange, which nobody confuses
+QUERY, KEY = "#0a58b8", "#b35900"  # blue and orange, safe for colour-blind readers
 
 
 def strip(
@@ -30,8 +30,7 @@ def strip(
 ) -> Path:
     """Draw queries above, keys below, and the links between them, as PNG or SVG.
 
-    Of each query the largest weights are drawn until they cover a share of its row, so that the
-    number of links stays small.
+    The largest weights of each query are drawn, up to a share of its row.
 
     Args:
         weights: the map, (M, N), of at most 200 × 200
@@ -52,10 +51,10 @@ def strip(
         raise ValueError(f"share should be above 0 and at most 1, got {share}")
     if matrix.numel() == 0 or max(matrix.shape) > LONGEST:
         raise ValueError(
-            f"a strip shows from 1 to {LONGEST} words a row, got a map of {tuple(matrix.shape)}"
+            f"a strip has from 1 to {LONGEST} words per row, got a map of {tuple(matrix.shape)}"
         )
     if matrix.min() < 0:
-        raise ValueError("a strip needs weights, which are not negative; these look like scores")
+        raise ValueError("expected weights, got negative numbers: these look like scores")
     written = choose_fonts([*queries, *keys, title or ""])
     above, below = written.labels[: len(queries)], written.labels[len(queries) : -1]
     top, bottom = _places(above), _places(below)
@@ -97,7 +96,7 @@ def strip(
 
 
 def covering(matrix: Tensor, share: float) -> list[tuple[int, int, float]]:
-    """The largest weights of each row that cover a share of it: (query, key, weight), weak first.
+    """The largest weights of each row that cover a share of it: (query, key, weight), ascending.
 
     >>> import torch
     >>> covering(torch.tensor([[0.5, 0.25, 0.25], [0.0, 0.0, 0.0]]), 0.7)

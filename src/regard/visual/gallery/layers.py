@@ -21,7 +21,7 @@ class Labelled(NamedTuple):
 
 
 def exhibits() -> Iterator[Exhibit]:
-    """Every layer, untrained unless its caption says otherwise."""
+    """Every layer, untrained unless its caption states otherwise."""
     for number, (room, name, formula, paper, code, caption, draw, run) in enumerate(_table()):
         torch.manual_seed(20 + number)
         with torch.no_grad():

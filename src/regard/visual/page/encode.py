@@ -1,4 +1,4 @@
-"""Numbers as text that a page can carry: quantised by row, deflated, in base64."""
+"""Arrays as text for a page: quantized by row, deflated, in base64."""
 
 import base64
 import zlib
@@ -25,7 +25,7 @@ class Chunks:
         self.texts: dict[str, str] = {}
 
     def add(self, **arrays: np.ndarray) -> Bundle:
-        """Pack arrays one after the other; what is returned tells how to take them apart."""
+        """Pack arrays one after the other; return their name, types and lengths for unpacking."""
         name = f"c{len(self.texts)}"
         raw = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values())
         self.texts[name] = base64.b64encode(zlib.compress(raw, LEVEL)).decode("ascii")

@@ -1,4 +1,4 @@
-"""The numbers behind a map, step by step: states, projections, scores, values, W_O."""
+"""The tensors behind a map, for the step-by-step view: states, projections, scores, values, W_O."""
 
 from typing import Any
 
@@ -10,19 +10,17 @@ from regard.core.score import ProjectedAdditive
 from regard.trace import Call, Inputs
 from regard.visual.page.encode import Chunks, signed
 
-LARGEST = 3_000_000  # numbers of one call; above that a page shows weights only
+LARGEST = 3_000_000  # elements of one call; above that a page shows weights only
 
 
 def numbers(call: Call, chunks: Chunks) -> dict[str, Any] | None:
-    """Pack what a call was made of, for the step-by-step view; None if it was not recorded.
+    """Pack the inputs of a call; None if they were not recorded or are too large for a page.
 
-    It is None, too, where these are more numbers than a page should carry.
-
-    A score that is wᵀ tanh(q + k) or a dot product says so, and its projections are kept too.
+    Additive scores and dot products are packed with their projections.
 
     Args:
         call: one example's, (heads, M, N)
-        chunks: where the numbers go
+        chunks: receives the packed tensors
     """
     inputs = call.inputs
     if inputs is None:
@@ -30,7 +28,7 @@ def numbers(call: Call, chunks: Chunks) -> dict[str, Any] | None:
     rows, columns = call.shape[-2:]  # without padding, which comes last
     query, key = inputs.query[..., :rows, :], inputs.key[..., :columns, :]
     value = inputs.value[..., :columns, :]
-    # a decoder that goes step by step projects the keys once; what they were are the values
+    # a decoder that runs step by step projects the keys once; the original states are the values
     states = value if isinstance(inputs.score, ProjectedAdditive) else key
     tensors = {"query": query, "key": states, "value": value}
     form, scale = None, 1.0
@@ -51,7 +49,7 @@ def numbers(call: Call, chunks: Chunks) -> dict[str, Any] | None:
     if inputs.output is not None:
         tensors["output"] = _projected(call, tensors["value"], inputs.output)
     if call.map._scores is not None:
-        tensors["scores"] = _seen(inputs, call)
+        tensors["scores"] = _masked_scores(inputs, call)
     normalizer = call.provenance.get("normalizer")
     return {
         "form": form,
@@ -63,7 +61,7 @@ def numbers(call: Call, chunks: Chunks) -> dict[str, Any] | None:
 
 @torch.no_grad()
 def _projected(call: Call, value: Tensor, output: nn.Linear) -> Tensor:
-    """W_O of the heads' sums side by side, (1, M, D): smaller than W_O itself."""
+    """The concatenated sums of the heads times W_O, (1, M, D): smaller than W_O itself."""
     weights = call.map.dense().to("cpu", torch.float32)  # (heads, M, N)
     joined = (weights @ value).transpose(0, 1).flatten(1)  # (M, heads · Dv)
     bias = None if output.bias is None else output.bias.cpu().float()
@@ -78,7 +76,7 @@ def _by_head(tensor: Tensor, groups: torch.Size) -> Tensor:
     return tensor.detach().reshape(-1, *last).to("cpu", torch.float32)
 
 
-def _seen(inputs: Inputs, call: Call) -> Tensor:
+def _masked_scores(inputs: Inputs, call: Call) -> Tensor:
     """Scores with −inf where the mask hides a key."""
     scores = call.map.scores.dense().detach().to("cpu", torch.float32)
     if inputs.mask is None:
@@ -87,7 +85,7 @@ def _seen(inputs: Inputs, call: Call) -> Tensor:
     visible = visible[..., : call.shape[-2], : call.shape[-1]]
     leading = visible.shape[:-2].numel()
     if leading not in (1, call.heads):
-        return scores  # of a whole batch: which example this is, nobody knows here
+        return scores  # the mask is of a batch, and the index of this example is not known
     return scores.masked_fill(~visible.reshape(leading, *call.shape[-2:]), -torch.inf)
 
 

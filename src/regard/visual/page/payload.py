@@ -1,4 +1,4 @@
-"""Traces as the data of a page: labels, maps, thumbnails, diagnostics, numbers."""
+"""Traces as the data of a page: labels, maps, thumbnails, diagnostics, tensors."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,25 +12,25 @@ from regard.visual.page.encode import Chunks, linear, rooted
 from regard.visual.page.numbers import numbers
 from regard.visual.page.scan import Scan, scan
 
-EXACT = 2**17  # weights of a page that are kept in 16 bits
-DENSE = 40_000_000  # weights of a page that are kept at all; above that, the largest of each row
-LONGEST_DENSE = 2048  # rows or columns of a map that is kept whole
-KEPT = 900_000  # largest weights of a page whose maps are too long
-POOLED = 1_000_000  # pooled weights of such a page
+EXACT = 2**17  # weights of a page that are stored in 16 bits
+DENSE = 40_000_000  # weights of a page that are stored; above that, the largest of each row
+LONGEST_DENSE = 2048  # rows or columns of a map that is stored as a whole
+LARGEST_WEIGHTS = 900_000  # stored in a page whose maps are too long
+POOLED = 1_000_000  # pooled weights in such a page
 THUMB = 40
-MANY_KEYS = 128  # above that, weights are so small that their colours begin with the root
+MANY_KEYS = 128  # above that, weights are so small that the scale starts as a square root
 
 
 def payload(traces: Mapping[str, Trace], *, language: str, chunks: Chunks) -> dict[str, Any]:
-    """Everything a page shows, as JSON; large arrays go to chunks.
+    """The data of a page, ready for JSON; large arrays go to chunks.
 
     Args:
-        traces: traces of one example each, by what to call them, such as the checkpoint
+        traces: of one example each, by label, such as the checkpoint
         language: of the interface, "en" or "ko"
-        chunks: where packed numbers go
+        chunks: receives the packed arrays
 
     Raises:
-        ValueError: no trace or no call, a batch, labels that do not fit, or weights that are none
+        ValueError: no trace or no call, a batch, labels that do not fit, or invalid weights
     """
     ready = {label: _one_example(trace) for label, trace in traces.items()}
     if not ready:
@@ -45,7 +45,7 @@ def payload(traces: Mapping[str, Trace], *, language: str, chunks: Chunks) -> di
     rows = sum(call.shape[:-1].numel() for call in calls)
     limits = _Limits(
         bits=16 if sum(sizes) <= EXACT else 8,
-        top=0 if is_dense else max(4, KEPT // max(rows, 1)),
+        top=0 if is_dense else max(4, LARGEST_WEIGHTS // max(rows, 1)),
         pool=THUMB
         if is_dense
         else int(np.clip((POOLED / sum(call.heads for call in calls)) ** 0.5, 64, 1024)),
@@ -79,7 +79,7 @@ class _Limits:
 
 
 class _Labels:
-    """Lists of tokens, each kept once."""
+    """Lists of tokens, without duplicates."""
 
     def __init__(self) -> None:
         self.lists: list[list[str]] = []
@@ -101,7 +101,9 @@ def _one_example(trace: Trace) -> Trace:
         )
     for call in trace.calls:
         if 0 in call.shape:
-            raise ValueError(f"{call.name!r} has shape {tuple(call.shape)}: nothing to show")
+            raise ValueError(
+                f"{call.name!r} has shape {tuple(call.shape)}: there is nothing to show"
+            )
         trace.check(call)
     return trace
 
@@ -148,7 +150,7 @@ def _call(
 
 
 def _whole(found: Scan, bits: int, chunks: Chunks) -> dict[str, Any]:
-    """Every weight, a chunk per head, so that a page unpacks only what is looked at."""
+    """Every weight, in a chunk per head, so that a page unpacks only the selected heads."""
     pack = linear if bits == 16 else rooted
     maps = []
     for head in range(len(found.entropy)):

@@ -91,7 +91,7 @@ export class SparseMap {
     const tiles = new Float32Array(height * width);
     const rowOf = (query) => Math.floor(((query - top) * height) / (bottom - top));
     const tileOf = tileIndex(left, right, width);
-    // Where a tile of the picture is at least one of the pooled tiles, the pooled map says all.
+    // Where a tile of the picture is at least one of the pooled tiles, the pooled map is enough.
     const isCoarse = (bottom - top) * this.height >= height * this.rows * 0.999;
     for (let y = 0; y < height; y++) {
       const first = top + Math.floor((y * (bottom - top)) / height);
