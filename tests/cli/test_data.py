@@ -82,7 +82,7 @@ def test_a_corrupted_download_is_one_sentence_and_leaves_nothing(served, capsys,
     assert get(f"{url}/kor.txt", "0" * 64, tmp_path) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "nothing was kept" in shown.err.splitlines()[-1]
+    assert "it was deleted" in shown.err.splitlines()[-1]
     assert "Traceback" not in shown.err
     assert list((tmp_path / "tatoeba_ko_en").iterdir()) == []
 

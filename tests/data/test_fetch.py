@@ -85,7 +85,7 @@ def test_a_file_that_is_there_but_wrong_is_replaced_only_when_the_new_one_is_rig
 ):
     (tmp_path / "file").write_bytes(b"old")
     server.content = b"corrupted"
-    with pytest.raises(ValueError, match="not the file that was expected"):
+    with pytest.raises(ValueError, match="not the expected file"):
         fetch(server.url, tmp_path / "file", SHA256)
     assert (tmp_path / "file").read_bytes() == b"old"
     server.content = CONTENT
@@ -95,14 +95,14 @@ def test_a_file_that_is_there_but_wrong_is_replaced_only_when_the_new_one_is_rig
 
 def test_a_corrupted_download_is_refused_and_nothing_is_left(server, tmp_path):
     server.content = CONTENT[:-1] + b"!"
-    with pytest.raises(ValueError, match=f"instead of {SHA256}; nothing was kept"):
+    with pytest.raises(ValueError, match=f"instead of {SHA256}; it was deleted"):
         fetch(server.url, tmp_path / "file", SHA256)
     assert names(tmp_path) == []
 
 
 def test_an_interrupted_download_goes_on_where_it_stopped(server, tmp_path):
     server.break_after = 70001
-    with pytest.raises(ConnectionError, match=r"interrupted.*run it again"):
+    with pytest.raises(ConnectionError, match=r"interrupted.*run the command again"):
         fetch(server.url, tmp_path / "file", SHA256)
     assert names(tmp_path) == ["file.part"]
     server.break_after = None
@@ -128,7 +128,7 @@ def test_a_part_with_nothing_after_it_begins_again(server, tmp_path, extra):
 
 def test_a_part_of_another_file_is_refused_once_and_then_forgotten(server, tmp_path):
     (tmp_path / "file.part").write_bytes(b"something else")
-    with pytest.raises(ValueError, match="nothing was kept"):
+    with pytest.raises(ValueError, match="it was deleted"):
         fetch(server.url, tmp_path / "file", SHA256)
     assert names(tmp_path) == []
     assert fetch(server.url, tmp_path / "file", SHA256) is True
@@ -152,3 +152,14 @@ def test_bad_arguments_are_refused_before_anything_is_asked(server, tmp_path):
     with pytest.raises(IsADirectoryError):
         fetch(server.url, tmp_path, SHA256)
     assert server.asked == []
+
+
+def test_a_file_that_is_too_large_is_not_kept(server, tmp_path):
+    with pytest.raises(ValueError, match="larger than 1,000 bytes"):
+        fetch(server.url, tmp_path / "file", SHA256, largest=1000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_has_a_time_limit(server, tmp_path):
+    with pytest.raises(ConnectionError, match="not finished after -0 s"):
+        fetch(server.url, tmp_path / "file", SHA256, longest=-0.1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.data import GENERATED, SPLITS, generate
 from regard.data.dates import ENGLISH, FIRST, KOREAN, LAST, WAYS, korean_number
-from regard.data.signal import signal
+from regard.data.generated import signal
 
 DAYS = st.dates(FIRST, LAST)
 

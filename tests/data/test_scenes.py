@@ -3,7 +3,7 @@
 import pytest
 
 from regard.data import Pairs
-from regard.data.matched import read_matched, shuffled
+from regard.data.labelled_pairs import read_labelled_pairs, shuffle_targets
 from regard.data.scenes import COLORS, PLACES, RELATIONS, SHAPES, Scene, generate_questions
 
 
@@ -58,17 +58,17 @@ def test_a_false_translation_is_never_a_true_one():
     rows = [("ga", "go"), ("ga", "leave"), ("annyeong", "hi"), ("ne", "yes"), ("ne", "yeah")]
     pairs = Pairs.collect(rows)
     for seed in range(20):
-        found = shuffled(pairs, seed=seed)
+        found = shuffle_targets(pairs, seed=seed)
         for left, right, label in zip(found.lefts, found.rights, found.labels, strict=True):
             assert ((left, right) in rows) == bool(label)
     with pytest.raises(ValueError, match="at least two different"):
-        shuffled(Pairs.collect([("a", "b"), ("c", "b")]), seed=1)
+        shuffle_targets(Pairs.collect([("a", "b"), ("c", "b")]), seed=1)
 
 
 def test_two_texts_and_a_label_are_read(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("7\tyes\tone\teins\n8\tno\ttwo\tdrei\n")
-    found = read_matched(path, left=2, right=3, label=1)
+    found = read_labelled_pairs(path, left=2, right=3, label=1)
     assert (found.lefts, found.rights) == (["one", "two"], ["eins", "drei"])
     assert (found.labels, found.classes) == ([1, 0], ["no", "yes"])
 
@@ -87,7 +87,7 @@ def test_a_malformed_file_of_pairs_is_one_sentence(tmp_path, content, complaint)
     path = tmp_path / "a.tsv"
     path.write_text(content)
     with pytest.raises(ValueError, match=complaint):
-        read_matched(path)
+        read_labelled_pairs(path)
 
 
 def test_odd_counts_of_twins_are_refused():

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.data.bits import BIT_TASKS
+from regard.data.sequences import BIT_TASKS
 from regard.recipes import load_recipe
 from regard.tasks import load
 from regard.tasks.memory import Data, MemoryTask, Model

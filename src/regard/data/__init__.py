@@ -8,15 +8,17 @@ from regard.data.fingerprint import fingerprint
 from regard.data.frames import read_frames, write_frames
 from regard.data.generated import GENERATED, SPLITS, generate
 from regard.data.pairs import Pairs
-from regard.data.reader import READERS, from_dataset, read_pairs
-from regard.data.report import Report
-from regard.data.text import (
+from regard.data.readers import (
+    READERS,
+    from_dataset,
     read_aligned,
     read_dictionary,
     read_fixed_width,
     read_jsonl,
+    read_pairs,
     read_tsv,
 )
+from regard.data.report import Report
 from regard.data.tokenizer import (
     Tokenizer,
     load_or_train_tokenizer,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from regard.core.names import did_you_mean
 from regard.data.generated import check_split, split_of
 from regard.data.pairs import Pairs
-from regard.data.text import read_aligned, read_dictionary, read_tsv
+from regard.data.readers import read_aligned, read_dictionary, read_tsv
 
 MULTI30K = (
     "https://raw.githubusercontent.com/multi30k/dataset/"

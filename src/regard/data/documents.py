@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.core.names import did_you_mean
-from regard.data.lines import readable, text_lines
+from regard.data.files import check_expansion, readable, text_lines
 from regard.data.report import Bad, Report, check_bad
 
 FOLD = re.compile(r"cv(\d)\d\d")  # the tag in the names of Pang & Lee's polarity dataset
@@ -161,6 +161,7 @@ def _read_zip(path: Path) -> Documents:
     rows, folds = [], []
     try:
         with zipfile.ZipFile(path) as archive:
+            check_expansion(path, sum(entry.file_size for entry in archive.infolist()))
             for name in sorted(archive.namelist()):
                 parts = name.split("/")
                 if name.endswith(".txt") and len(parts) > 1 and "__MACOSX" not in parts:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.data.batch import Batch, collate
-from regard.data.lines import readable
+from regard.data.files import readable
 from regard.data.pairs import ROWS, Pairs, map_table
 from regard.data.tokenizer import Tokenizer
 

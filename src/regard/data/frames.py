@@ -1,12 +1,11 @@
 """Float frames with lengths as a source, such as speech: read from and written to npz."""
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from regard.core.files import atomic_file
-from regard.data.lines import readable
+from regard.data.files import read_npz, readable
 from regard.data.pairs import Pairs
 from regard.data.report import Bad, Report, check_bad
 
@@ -54,16 +53,8 @@ def write_frames(pairs: Pairs, path: str | Path) -> None:
 
 
 def _arrays(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is not an npz file, or it is cut short")
-    with np.load(path, allow_pickle=False) as file:
-        missing = {"frames", "lengths", "targets"} - set(file)
-        if missing:
-            raise ValueError(f"{path} has no array {' and no array '.join(sorted(missing))}")
-        try:
-            frames, lengths, targets = file["frames"], file["lengths"], file["targets"]
-        except (ValueError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} cannot be read: {error}") from error
+    arrays = read_npz(path, ("frames", "lengths", "targets"))
+    frames, lengths, targets = (arrays[name] for name in ("frames", "lengths", "targets"))
     if frames.ndim not in (2, 3) or not np.issubdtype(frames.dtype, np.floating):
         raise ValueError(
             f"{path}: frames must be float of shape (total, features) or (n, longest, features), "

@@ -7,13 +7,17 @@ from datetime import date, timedelta
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
+
 from regard.core.names import did_you_mean
 from regard.data import dates
 from regard.data.pairs import Pair, Pairs
-from regard.data.signal import SYMBOLS, signal
 
 SPLITS = ("train", "valid", "test")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SYMBOLS = "abcdefgh"
+FEATURES = 12
+NOISE = 0.3
 
 
 def split_of(text: str) -> str:
@@ -125,3 +129,30 @@ def check_split(split: str) -> None:
     """Refuse a split that there is not."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}{did_you_mean(split, SPLITS)}")
+
+
+def signal(symbols: str, seed: int) -> np.ndarray:
+    """Frames of a word: each symbol sounds for three to six frames, and noise covers all.
+
+    A symbol is a fixed pattern of features; its first frame and its last are at half strength.
+
+    >>> signal("bad", seed=0).shape[1]
+    12
+
+    Args:
+        symbols: of the letters a to h
+        seed: of the durations and the noise
+
+    Returns: (length, 12) float32
+    """
+    draw = np.random.default_rng(seed)
+    frames = []
+    for symbol in symbols:
+        number = SYMBOLS.index(symbol)
+        phase = np.arange(FEATURES) * (number + 1)
+        pattern = np.cos(2 * np.pi * phase / (2 * len(SYMBOLS) + 1))  # (features,)
+        strength = np.ones(draw.integers(3, 7))
+        strength[[0, -1]] = 0.5
+        frames.append(strength[:, None] * pattern)
+    clean = np.concatenate(frames)  # (length, features)
+    return (clean + NOISE * draw.standard_normal(clean.shape)).astype(np.float32)

@@ -1,7 +1,6 @@
 """Graphs whose nodes have features and classes: planetoid files, edge lists, and generated ones."""
 
 import math
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.lines import readable, text_lines
+from regard.data.files import read_npz, readable, text_lines
 
 UNKNOWN = -1
 """The label of a node whose class nobody knows."""
@@ -42,16 +41,7 @@ def read_planetoid(path: str | Path) -> Graph:
             train_idx, val_idx, test_idx
     """
     path = readable(path)
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is no npz file, or it is cut short")
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no npz file of plain numbers: {error}") from error
-    missing = [name for name in (*PLANETOID, *SPLIT.values()) if name not in arrays]
-    if missing:
-        raise ValueError(f"{path} is no planetoid file: it has no {missing[0]!r}")
+    arrays = read_npz(path, (*PLANETOID, *SPLIT.values()))
     whole = {name: _whole(path, name, array) for name, array in arrays.items() if name in NUMBERS}
     for name in ("num_nodes", "num_features", "num_classes"):
         if name in whole and whole[name].dim():

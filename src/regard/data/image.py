@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.lines import GZIP, readable
+from regard.data.files import check_expansion, is_gzip, readable
 
 FASHION = (
     *("t-shirt", "trouser", "pullover", "dress", "coat"),
@@ -140,24 +140,26 @@ def as_input(pixels: Tensor, scale: int = 1) -> Tensor:
 def _idx(path: str | Path, dimensions: int) -> Tensor:
     """The bytes of an IDX file."""
     path = readable(path)
-    data = path.read_bytes()
-    if data[:2] == GZIP:
-        try:
-            data = gzip.decompress(data)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path} is damaged or cut short: {error}") from error
     head = 4 + 4 * dimensions
-    if len(data) < head or data[:4] != bytes((0, 0, 8, dimensions)):
+    try:
+        with gzip.open(path) if is_gzip(path) else path.open("rb") as file:
+            start = file.read(head)
+            if len(start) < head or start[:4] != bytes((0, 0, 8, dimensions)):
+                raise ValueError(
+                    f"{path} is not an IDX file of bytes in {dimensions} dimensions: it should "
+                    f"begin with 0000080{dimensions}, got {start[:4].hex() or 'nothing'}"
+                )
+            shape = struct.unpack(f">{dimensions}I", start[4:])
+            size = math.prod(shape)
+            check_expansion(path, size)
+            data = file.read(size + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is damaged or truncated: {error}") from error
+    if len(data) != size:
+        found = "more" if len(data) > size else f"{len(data)}"
         raise ValueError(
-            f"{path} is no IDX file of bytes in {dimensions} dimensions: it should begin with "
-            f"0000080{dimensions}, got {data[:4].hex() or 'nothing'}"
+            f"{path} should have {size} bytes for {' × '.join(map(str, shape))}, got {found}"
         )
-    shape = struct.unpack(f">{dimensions}I", data[4:head])
-    if len(data) - head != math.prod(shape):
-        raise ValueError(
-            f"{path} should have {math.prod(shape)} bytes for {' × '.join(map(str, shape))}, got "
-            f"{len(data) - head}"
-        )
-    if not math.prod(shape):
+    if not size:
         raise ValueError(f"{path} is empty: its shape is {' × '.join(map(str, shape))}")
-    return torch.frombuffer(bytearray(data[head:]), dtype=torch.uint8).view(shape)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(shape)

@@ -130,7 +130,7 @@ def map_table(path: Path) -> Any:
     """An Arrow stream as a table whose columns stay on disk until they are touched."""
     import pyarrow as pa
 
-    from regard.data.lines import readable
+    from regard.data.files import readable
 
     try:
         return pa.ipc.open_stream(pa.memory_map(str(readable(path)), "r")).read_all()

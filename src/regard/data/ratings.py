@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.core.names import did_you_mean
-from regard.data.lines import lines, readable, text_lines
+from regard.data.files import lines, readable, text_lines
 from regard.data.profiles import Profiles
 
 GENRES = (

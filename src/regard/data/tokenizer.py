@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from regard.core.names import did_you_mean
-from regard.data.lines import readable
+from regard.data.files import readable
 from regard.data.pairs import Pairs
 from regard.data.tokenizer_bpe import BPE
 from regard.data.tokenizer_vocabulary import FORMAT, VERSION, Characters, Phonemes, Words

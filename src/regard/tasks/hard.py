@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from regard.data import fingerprint
-from regard.data.marked import DIGITS, MARKS, Marked, marked_digits
+from regard.data.sequences import DIGITS, MARKS, Marked, marked_digits
 from regard.layers.reinforce import reinforce_loss
 from regard.models.hard import HardReader
 from regard.tasks.predictor import check_inputs, field

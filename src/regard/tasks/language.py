@@ -21,7 +21,7 @@ from regard.data import (
     train_tokenizer,
 )
 from regard.data.datasets import data_file
-from regard.data.lines import text_lines
+from regard.data.files import text_lines
 from regard.models import LanguageModel
 from regard.tasks.classification import table
 from regard.tasks.predictor import check_inputs, field

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from regard.data import fingerprint
-from regard.data.bits import BIT_TASKS, Bits, draw_bits
+from regard.data.sequences import BIT_TASKS, Bits, draw_bits
 from regard.models.turing import LongShortTermMemory, NeuralTuringMachine
 from regard.tasks.predictor import check_inputs, field, whole_number
 from regard.tasks.run import load_model

@@ -19,7 +19,7 @@ from regard.data import (
     read_dataset,
     train_tokenizer,
 )
-from regard.data.matched import Matched, read_matched, shuffled
+from regard.data.labelled_pairs import LabelledPairs, read_labelled_pairs, shuffle_targets
 from regard.data.scenes import COLORS, SHAPES, Scene, generate_questions
 from regard.models.pair import PairClassifier
 from regard.tasks.classification import (
@@ -337,16 +337,16 @@ class PairTask:
         answers = bag_of_words(self.train, self.test, self.left, self.right)
         return float((answers == torch.tensor(self.test.labels)).float().mean())
 
-    def _epoch_pairs(self, epoch: int) -> Matched:
+    def _epoch_pairs(self, epoch: int) -> LabelledPairs:
         if self.translations is None:
             return self.train
-        return shuffled(self.translations, seed=(self.seed, 3, epoch))
+        return shuffle_targets(self.translations, seed=(self.seed, 3, epoch))
 
-    def _collated(self, pairs: Matched, places: Sequence[int]) -> PairBatch:
+    def _collated(self, pairs: LabelledPairs, places: Sequence[int]) -> PairBatch:
         lefts, rights = [pairs.lefts[i] for i in places], [pairs.rights[i] for i in places]
         return pair_batch(lefts, rights, [pairs.labels[i] for i in places], self.left, self.right)
 
-    def _logits(self, model: nn.Module, pairs: Matched) -> Iterator[tuple[Tensor, Tensor]]:
+    def _logits(self, model: nn.Module, pairs: LabelledPairs) -> Iterator[tuple[Tensor, Tensor]]:
         for start in range(0, len(pairs), self.data.batch):
             end = min(start + self.data.batch, len(pairs))
             batch = self._collated(pairs, range(start, end))
@@ -380,11 +380,16 @@ def _padded(ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
 
 
 def bag_of_words(
-    train: Matched, test: Matched, left: Tokenizer, right: Tokenizer | None, *, steps: int = 300
+    train: LabelledPairs,
+    test: LabelledPairs,
+    left: Tokenizer,
+    right: Tokenizer | None,
+    *,
+    steps: int = 300,
 ) -> Tensor:
     """Return the test answers (N,) of logistic regression on both bags of words, or things."""
 
-    def bags(pairs: Matched) -> Tensor:
+    def bags(pairs: LabelledPairs) -> Tensor:
         names = [[] if isinstance(r, str) else r.names() for r in pairs.rights]
         found = torch.zeros(len(pairs), len(left) + (len(right) if right else len(things)))
         for row, (text, other) in enumerate(zip(pairs.lefts, pairs.rights, strict=True)):
@@ -406,18 +411,20 @@ def bag_of_words(
         return model(bags(test)).argmax(-1)
 
 
-def split_pairs(data: Data, seed: int) -> tuple[dict[str, Matched], Any]:
+def split_pairs(data: Data, seed: int) -> tuple[dict[str, LabelledPairs], Any]:
     """Return the pairs of "train", "valid" and "test", and the translations to shuffle, if any."""
     if data.name == "tatoeba":
         pairs = {split: read_dataset("tatoeba", split, folder=data.folder) for split in SPLITS}
-        mixed = {split: shuffled(pairs[split], seed=(seed, n)) for n, split in enumerate(SPLITS)}
+        mixed = {
+            split: shuffle_targets(pairs[split], seed=(seed, n)) for n, split in enumerate(SPLITS)
+        }
         return mixed, pairs["train"]
     if data.path is None:
         counts = (data.count, HELD_OUT, HELD_OUT)
         made = [_questions(count, seed=3 * seed + n) for n, count in enumerate(counts)]
         return dict(zip(SPLITS, made, strict=True)), None
     columns = {"left": data.left, "right": data.right, "label": data.label}
-    matched = read_matched(data.path, **columns, bad=data.bad)
+    matched = read_labelled_pairs(data.path, **columns, bad=data.bad)
     order = np.random.default_rng(seed).permutation(len(matched)).tolist()
     test = max(1, round(data.test * len(order)))
     valid = max(1, round(data.valid * (len(order) - test)))
@@ -427,9 +434,9 @@ def split_pairs(data: Data, seed: int) -> tuple[dict[str, Matched], Any]:
     return {split: _chosen(matched, part) for split, part in zip(SPLITS, parts, strict=True)}, None
 
 
-def _questions(count: int, seed: int) -> Matched:
+def _questions(count: int, seed: int) -> LabelledPairs:
     questions = generate_questions(count, seed=seed)
-    return Matched(
+    return LabelledPairs(
         [question.text for question in questions],
         [question.scene for question in questions],
         [int(question.answer == "yes") for question in questions],
@@ -437,8 +444,8 @@ def _questions(count: int, seed: int) -> Matched:
     )
 
 
-def _chosen(pairs: Matched, places: Sequence[int]) -> Matched:
-    return Matched(
+def _chosen(pairs: LabelledPairs, places: Sequence[int]) -> LabelledPairs:
+    return LabelledPairs(
         [pairs.lefts[i] for i in places],
         [pairs.rights[i] for i in places],  # type: ignore[arg-type]
         [pairs.labels[i] for i in places],

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.core.names import did_you_mean
 from regard.data import fingerprint
-from regard.data.lines import readable
+from regard.data.files import readable
 from regard.data.profiles import Profiles
 from regard.data.ratings import Ratings, read_movielens, read_ratings
 from regard.data.viewers import generate_opposites, generate_viewers

@@ -1,4 +1,4 @@
-"""Two inputs and a label: from TSV, translations true or shuffled, or scenes with questions."""
+"""Two inputs and a label: from TSV, translations true or shuffled."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.data.lines import lines
+from regard.data.files import lines
 from regard.data.pairs import Pairs
 from regard.data.report import Bad, Report, check_bad
 from regard.data.scenes import Scene
 
 
 @dataclass(frozen=True)
-class Matched:
+class LabelledPairs:
     """Pairs with the number of their class."""
 
     lefts: list[str]
@@ -25,7 +25,7 @@ class Matched:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def with_classes(self, classes: list[str]) -> "Matched":
+    def with_classes(self, classes: list[str]) -> "LabelledPairs":
         """The same, with labels as positions in another list of classes."""
         unknown = sorted({self.classes[label] for label in self.labels} - set(classes))
         if unknown:
@@ -34,7 +34,7 @@ class Matched:
         return dataclasses.replace(self, labels=labels, classes=classes)
 
 
-def read_matched(
+def read_labelled_pairs(
     path: str | Path,
     *,
     left: int = 0,
@@ -42,7 +42,7 @@ def read_matched(
     label: int = 2,
     columns: int | None = None,
     bad: Bad = "refuse",
-) -> Matched:
+) -> LabelledPairs:
     """Read two texts and a label from tab-separated text, plain or gzipped, without a header.
 
     Args:
@@ -79,7 +79,7 @@ def read_matched(
     classes = sorted({row[2] for row in rows})
     if len(classes) < 2:
         raise ValueError(f"{path} has one label only, {classes[0]!r}; two or more are needed")
-    return Matched(
+    return LabelledPairs(
         [row[0] for row in rows],
         [row[1] for row in rows],
         [classes.index(row[2]) for row in rows],
@@ -87,12 +87,13 @@ def read_matched(
     )
 
 
-def shuffled(pairs: Pairs, *, seed: int | Sequence[int]) -> Matched:
+def shuffle_targets(pairs: Pairs, *, seed: int | Sequence[int]) -> LabelledPairs:
     """Every pair twice: with its own translation, and with that of another sentence.
 
     A false translation never is one of the sentence's true ones.
 
-    >>> found = shuffled(Pairs.collect([("가", "go"), ("안녕", "hi"), ("네", "yes")]), seed=1)
+    >>> pairs = Pairs.collect([("가", "go"), ("안녕", "hi"), ("네", "yes")])
+    >>> found = shuffle_targets(pairs, seed=1)
     >>> sorted(found.lefts) == sorted(["가", "안녕", "네"] * 2), sum(found.labels)
     (True, 3)
     """
@@ -107,7 +108,7 @@ def shuffled(pairs: Pairs, *, seed: int | Sequence[int]) -> Matched:
     for i, left in enumerate(lefts):
         while rights[other[i]] in true[left] and len(true[left]) < len(set(rights)):
             other[i] = draw.integers(len(rights))
-    return Matched(
+    return LabelledPairs(
         lefts * 2,
         [*rights, *(rights[i] for i in other)],
         [1] * len(lefts) + [0] * len(lefts),
