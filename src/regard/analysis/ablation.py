@@ -1,5 +1,6 @@
 """What becomes of a model's output when a part of its attention is taken away."""
 
+import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -113,6 +114,7 @@ def word_importance(model: nn.Module, pairs: Any) -> Tensor:
 
 def attention_calls(model: nn.Module, pairs: Any) -> list[Call]:
     """The attention of a model over some pairs, one call for each module."""
-    with capture(model) as trace, torch.no_grad():
+    with warnings.catch_warnings(), capture(model) as trace, torch.no_grad():
+        warnings.filterwarnings("ignore", "capture recorded nothing")  # a model without attention
         token_log_probabilities(model, pairs)
     return trace.stitched().calls

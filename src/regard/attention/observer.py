@@ -30,7 +30,9 @@ observing = 0
 """The number of active observers, in all threads."""
 
 _observers: ContextVar[tuple["Observer", ...]] = ContextVar("observers", default=())
-_module: ContextVar[nn.Module | None] = ContextVar("module", default=None)
+calling_module: ContextVar[nn.Module | None] = ContextVar("calling_module", default=None)
+"""The module that is making attention calls now; None outside of methods with `@observed`."""
+
 _lock = Lock()
 
 
@@ -122,7 +124,7 @@ def reject_edit(listening: tuple[Observer, ...], reason: str) -> None:
 
 def notify(listening: tuple[Observer, ...], call: AttentionCall) -> None:
     """Notify observers of a finished call, with the module that made it."""
-    call = call._replace(module=_module.get())
+    call = call._replace(module=calling_module.get())
     for observer in listening:
         observer.notify(call)
 
@@ -144,28 +146,23 @@ def observed(
     def call(self: Module, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         if not observing or torch.compiler.is_compiling():
             return method(self, *args, **kwargs)
-        token = _module.set(self)
+        token = calling_module.set(self)
         try:
             return method(self, *args, **kwargs)
         finally:
-            _module.reset(token)
+            calling_module.reset(token)
 
     return call
-
-
-def current_module() -> nn.Module | None:
-    """The module that is making attention calls now; None outside of all."""
-    return _module.get()
 
 
 @contextmanager
 def calling(module: nn.Module | None) -> Iterator[None]:
     """Attribute the calls inside the block to a module."""
-    token = _module.set(module)
+    token = calling_module.set(module)
     try:
         yield
     finally:
-        _module.reset(token)
+        calling_module.reset(token)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
-from regard.trace.record import Recorded
+from regard.trace.record import RecordedMap
 
 
 class Inputs(NamedTuple):
@@ -98,7 +98,7 @@ class Call:
             raise ValueError(f"{self.name!r} is of one example already")
         if not -self.batch <= example < self.batch:
             raise IndexError(f"example {example} of a batch of {self.batch}")
-        own = self.map.example(example % self.batch) if isinstance(self.map, Recorded) else None
+        own = self.map.example(example % self.batch) if isinstance(self.map, RecordedMap) else None
         whole, place = (self.map, (example,)) if own is None else (own, ())
         map = cut(whole, place, slice(rows), slice(columns))
         made_of, batch = self.made_of, self.batch

@@ -1,6 +1,7 @@
 """Record what a model attends to, without changing anything about it."""
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,24 +15,23 @@ from regard.core.normalize import NORMALIZERS
 from regard.core.request import Request
 from regard.core.score import SCORES
 from regard.layers.graph import GraphAttention
-from regard.models.aligner import GlobalAligner, LocalAligner
-from regard.trace.adapters import torch_calls
 from regard.trace.call import Call, Inputs
 from regard.trace.freeze import Freezer
-from regard.trace.record import Heard, Record, Recorded, hear
-from regard.trace.running import Names, running
-from regard.trace.side import sides
+from regard.trace.modules import Modules
+from regard.trace.record import CallSnapshot, Record, RecordedMap, snapshot
 from regard.trace.trace import Trace
 
 
 @contextmanager
 def capture(model: Any = None) -> Iterator[Trace]:
-    """Record every attention call inside a model, by the name of its module.
+    """Record every attention call of a model, by the name of its module.
 
-    What is kept are references to queries, keys, values, score, mask and seed: no map is computed
-    until somebody looks, and the result of the model is the same to the last bit. It sees the calls
-    of its own thread, of this library and of torch: `nn.MultiheadAttention`, `nn.Transformer`,
-    `F.scaled_dot_product_attention`. A compiled graph is not seen.
+    A trace keeps references to queries, keys, values, score, mask and seed: no map is computed
+    until it is read, and the output of the model is the same to the last bit. Calls in the same
+    thread are recorded: those of this library, of torch (`nn.MultiheadAttention`,
+    `nn.Transformer`, `F.scaled_dot_product_attention`) and of transformers. A trace without any
+    call says why, in a warning and in its repr: a compiled graph and a softmax written out by the
+    model itself cannot be recorded.
 
     >>> import regard
     >>> from regard.layers import MultiHeadAttention
@@ -45,88 +45,121 @@ def capture(model: Any = None) -> Iterator[Trace]:
     (torch.Size([5]), True)
 
     Args:
-        model: whose calls to record; what holds one as `.model`, such as a loaded run; or None for
-            every call there is, by the class of the module that makes it
+        model: a torch module; an object with one as `.model`, such as a loaded run; or None to
+            record all calls, named by the class of their module
 
     Yields: a trace that grows as calls happen
     """
     if model is not None and not isinstance(model, nn.Module):
-        held = getattr(model, "model", None)
-        if not isinstance(held, nn.Module):
+        inner = getattr(model, "model", None)
+        if not isinstance(inner, nn.Module):
             raise TypeError(
-                f"capture takes a torch module, or what has one as .model, got "
+                f"capture takes a torch module, or an object with one as .model, got "
                 f"{type(model).__name__}"
             )
-        model = held
-    recorder = Recorder()
-    with torch_calls.reported(), observe(recorder):
-        yield Captured(recorder, model)
+        model = inner
+    modules = Modules(model)
+    trace = Captured(Recorder(), modules)
+    with modules.observable(), observe(trace._recorder):
+        yield trace
+    if not trace.has_calls:
+        warnings.warn(f"capture recorded nothing: {trace.reason}", stacklevel=3)
 
 
 class Recorder:
-    """A watcher that keeps what it hears; names and maps are found when somebody looks."""
+    """An observer that keeps snapshots of calls; names and maps are made when they are read."""
 
     edits = False
 
     def __init__(self) -> None:
-        self.records: list[Heard] = []
+        self.snapshots: list[CallSnapshot] = []
         self.freeze = Freezer()
 
     def edit(self, request: Request) -> Request:
         return request
 
-    def notify(self, report: AttentionCall) -> None:
+    def reject(self, reason: str) -> None: ...
+
+    def notify(self, call: AttentionCall) -> None:
         """Keep a call, unless it is repeated for a gradient or belongs to a transform."""
         again = torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1
         if not again and not in_functorch():
-            self.records.append(hear(report, running(depth=2), self.freeze))
+            self.snapshots.append(snapshot(call, self.freeze))
 
 
 class Captured(Trace):
     """A trace of what a recorder keeps, which may still grow."""
 
-    def __init__(self, recorder: Recorder, model: nn.Module | None) -> None:
-        self._recorder, self._model = recorder, model
+    def __init__(self, recorder: Recorder, modules: Modules) -> None:
+        self._recorder, self._modules = recorder, modules
         self._found: list[Call] = []
         self._seen = 0
         self._counts: dict[str, int] = {}
-        about = {} if model is None else {"model": type(model).__name__}
+        about = {} if modules.model is None else {"model": type(modules.model).__name__}
         super().__init__([], {}, {**about, "version": sys.modules["regard"].__version__})
 
     @property
     def calls(self) -> list[Call]:
         """The calls so far, in order."""
-        new = self._recorder.records[self._seen :]
-        if new:
-            self._seen += len(new)
-            names = Names(self._model)
-            self._found += [call for each in new if (call := self._call(Record(each), names))]
+        new = self._recorder.snapshots[self._seen :]
+        self._seen += len(new)
+        self._found += [call for each in new if (call := self._call(Record(each)))]
         return self._found
 
     @calls.setter
     def calls(self, calls: list[Call]) -> None:
         self._found = calls
 
-    def _call(self, record: Record, names: Names) -> Call | None:
+    @property
+    def has_calls(self) -> bool:
+        """Whether there is a call of the model, without making it up."""
+        ids = self._modules.ids
+        return any(not ids or id(each.call.module) in ids for each in self._recorder.snapshots)
+
+    @property
+    def reason(self) -> str:
+        """Why there are no calls, as far as it is known."""
+        if self._modules.is_compiled:
+            return (
+                "the model is compiled, and calls inside a compiled graph are not seen; run it "
+                'under torch.compiler.set_stance("force_eager")'
+            )
+        if self._recorder.snapshots:
+            return (
+                f"{len(self._recorder.snapshots)} attention calls came from outside the forward() "
+                "of the model's modules; capture() without a model records all"
+            )
+        if self._modules.third_party:
+            return (
+                "no call of F.scaled_dot_product_attention, nn.MultiheadAttention, transformers' "
+                "attention interface or regard.attend was made in this block and thread; a softmax "
+                "that a model computes itself is not seen"
+            )
+        return "no attention was computed in this block and thread; was the model called in it?"
+
+    def _call(self, record: Record) -> Call | None:
         module = record.module
-        name = names.of(module)
+        name = self._modules.name(module)
+        if name is None and self._modules.model is None:
+            name = "attend" if isinstance(record._request, Request) else record.path
         if name is None:  # of another model
             return None
-        holders = [names.modules.get(name.rpartition(".")[0]), module]
-        aligns = any(isinstance(each, GlobalAligner | LocalAligner) for each in holders)
+        role = self._modules.role(module)
         name = f"{name}.{record.part}" if record.part else name
-        queries, keys = sides(name, list(names.modules), aligns=aligns)
         count = self._counts[name] = self._counts.get(name, 0) + 1
         arrange, shape = _arranged(record.shape, isinstance(module, GraphAttention))
         return Call(
             name if count == 1 else f"{name}#{count}",
-            Recorded(record, arrange, shape),
-            queries,
-            keys,
+            RecordedMap(record, arrange, shape),
+            role.queries,
+            role.keys,
             _provenance(record),
             None if record._request is None else lambda: _inputs(record),
             lambda: record.error,
         )
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.calls else f"Trace of no attention calls: {self.reason}"
 
 
 def _arranged(

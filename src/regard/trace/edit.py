@@ -1,5 +1,6 @@
 """Change what a model may attend to, and see what becomes of its output."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.observer import AttentionCall, observe
+from regard.attention.observer import AttentionCall, calling_module, observe
 from regard.core.mask import visible
 from regard.core.request import Request
-from regard.trace.running import Names, running
+from regard.trace.modules import Modules
 
 
 @contextmanager
@@ -52,36 +53,56 @@ def edit(
         ValueError: if no module has such a name
     """
     patterns = [layers] if isinstance(layers, str) else list(layers)
-    names = Names(model)
-    if not any(fnmatchcase(name, each) for name in names.modules for each in patterns):
+    modules = Modules(model)
+    if not any(fnmatchcase(name, each) for name in modules.by_name for each in patterns):
         raise ValueError(f"no module is named like {patterns}; see model.named_modules()")
-    with observe(Editor(names, patterns, heads, queries, keys, cells)):
+    editor = Editor(modules, patterns, heads, queries, keys, cells)
+    with modules.observable(), _without_fast_paths(), observe(editor):
         yield
+    if not editor.edited:
+        warnings.warn(
+            f"edit changed no attention call: modules named like {patterns} made none that is "
+            "visible; see what regard.capture(model) records",
+            stacklevel=3,
+        )
+
+
+@contextmanager
+def _without_fast_paths() -> Iterator[None]:
+    """Keep torch's modules from their fused layers, whose attention cannot be edited."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 class Editor:
-    """A watcher that hides a part of what calls may see."""
+    """An observer that hides a part of what calls may attend to."""
 
     edits = True
 
     def __init__(
         self,
-        names: Names,
+        modules: Modules,
         patterns: list[str],
         heads: Sequence[int] | None,
         queries: Sequence[int] | None,
         keys: Sequence[int] | None,
         cells: Sequence[tuple[int, int]] | None,
     ) -> None:
-        self.names, self.patterns = names, patterns
+        self.modules, self.patterns = modules, patterns
         self.heads, self.queries, self.keys, self.cells = heads, queries, keys, cells
         self.steps: dict[str, int] = {}
+        self.edited = False
 
     def edit(self, request: Request) -> Request:
-        """The request with a mask that hides what was named."""
-        name = self.names.of(running(depth=2))
-        if name is None or not any(fnmatchcase(name, each) for each in self.patterns):
+        """The request with a mask that hides the selected part."""
+        name = self._selected()
+        if name is None:
             return request
+        self.edited = True
         first = 0
         if request.queries == 1:  # one step of a decoder
             first = self.steps.get(name, 0)
@@ -91,7 +112,19 @@ class Editor:
         mask = shown if request.mask is None else request.mask & shown
         return replace(request, mask=mask)
 
-    def notify(self, report: AttentionCall) -> None: ...
+    def reject(self, reason: str) -> None:
+        name = self._selected()
+        if name is not None:
+            raise ValueError(f"the attention of {name!r} cannot be edited: {reason}")
+
+    def notify(self, call: AttentionCall) -> None: ...
+
+    def _selected(self) -> str | None:
+        """The name of the calling module, if it is to be edited."""
+        name = self.modules.name(calling_module.get())
+        if name is None or not any(fnmatchcase(name, each) for each in self.patterns):
+            return None
+        return name
 
     def _cells(self, request: Request, first: int) -> Tensor:
         """Which cells are meant, bool (M or 1, N or 1)."""

@@ -10,54 +10,54 @@ from torch import Tensor, nn
 
 from regard.attention.observer import AttentionCall
 from regard.core.blocks import block_rows
+from regard.core.key_range import KeyRange
 from regard.core.map import AttentionMap
+from regard.core.mask import Grid, Mask
 from regard.core.request import Request
 from regard.trace.freeze import Freezer
-from regard.trace.one_of import OneOf
 
 TOLERANCE = 1e-3
 """How far weights · values may be from the output, relative to it, before a map counts as wrong."""
 
 
-class Heard(NamedTuple):
-    """What a call leaves behind as it happens: as little as possible."""
+class CallSnapshot(NamedTuple):
+    """What is kept of a call while it happens: as little as possible."""
 
-    report: AttentionCall
-    module: nn.Module | None  # which made it
+    call: AttentionCall
     score: Any  # with the parameters of that moment
     versions: list[int] | None  # of its tensors; torch does not count in inference mode
 
 
-def hear(report: AttentionCall, module: nn.Module | None, freeze: Freezer) -> Heard:
-    """Keep a call, by reference, and apart from the graph of gradients."""
-    output, request, score = report.output, report.request, None
+def snapshot(call: AttentionCall, freeze: Freezer) -> CallSnapshot:
+    """Keep a call, by reference, and detached from the graph of gradients."""
+    output, request, score = call.output, call.request, None
     if output is not None and output.requires_grad:
         if isinstance(request, Request):
-            request = _apart(request)
-        report = report._replace(output=_own(output), value=_own(report.value), request=request)
+            request = _detached(request)
+        call = call._replace(output=_detach(output), value=_detach(call.value), request=request)
     if isinstance(request, Request):
         score = freeze(request.score)
-    versions = None if report.value.is_inference() else [t._version for t in _tensors(report)]
-    return Heard(report, module, score, versions)
+    versions = None if call.value.is_inference() else [t._version for t in _tensors(call)]
+    return CallSnapshot(call, score, versions)
 
 
 class Record:
     """A call as it was, from which its map is made."""
 
-    def __init__(self, heard: Heard) -> None:
-        report = heard.report
-        self._request, self._map, self._combine = report.request, report.map, report.combine
-        self._score, self.module, self.versions = heard.score, heard.module, heard.versions
-        self.path, self.part, self.shape = report.path, report.part, report.shape
-        self.dtype, self.output = report.value.dtype, report.output
-        self._tensors, self._names = _tensors(report), _names(report)
+    def __init__(self, kept: CallSnapshot) -> None:
+        call = kept.call
+        self._request, self._map, self._combine = call.request, call.map, call.combine
+        self._score, self.module, self.versions = kept.score, call.module, kept.versions
+        self.path, self.part, self.shape = call.path, call.part, call.shape
+        self.dtype, self.output = call.value.dtype, call.output
+        self._tensors, self._names = _tensors(call), _names(call)
         self._made: tuple[list[int] | None, AttentionMap] | None = None
 
     @cached_property
     def request(self) -> Request | None:
         """What was asked, with the parameters of that moment."""
         if isinstance(self._request, Request):
-            return _apart(self._request, self._score)
+            return _detached(self._request, self._score)
         with torch.no_grad():
             return None if self._request is None else self._request()
 
@@ -139,7 +139,7 @@ class Record:
                 return tensor
             return tensor[index if len(tensor) > 1 else 0]
 
-        mask = None if request.mask is None else OneOf(request.mask, index, request.grid)
+        mask = None if request.mask is None else BatchEntryMask(request.mask, index, request.grid)
         bias = None if request.bias is None else own(request.bias)
         one = replace(
             request,
@@ -153,7 +153,7 @@ class Record:
         return self._map(one)
 
 
-class Recorded(AttentionMap):
+class RecordedMap(AttentionMap):
     """The map of a record as (batch, heads, M, N), which nobody has computed yet.
 
     Args:
@@ -192,11 +192,54 @@ class Recorded(AttentionMap):
         return AttentionMap(weights, scores, shape)
 
 
-def _tensors(report: AttentionCall) -> list[Tensor]:
+class BatchEntryMask(Mask):
+    """A mask of a batch, for one of its entries.
+
+    >>> import torch
+    >>> from regard.core.mask import lengths
+    >>> grid = Grid(1, 3, 1, torch.device("cpu"))
+    >>> BatchEntryMask(lengths(torch.tensor([3, 1])), 1, grid).dense(1, 3)
+    tensor([[ True, False, False]])
+
+    Args:
+        mask: of the batch
+        index: which of its entries
+        grid: that of the batch
+    """
+
+    def __init__(self, mask: Mask, index: int, grid: Grid) -> None:
+        self.mask, self.index, self.grid = mask, index, grid
+        self.leading = max(mask.leading - 1, 0)
+
+    def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
+        return self._own(self.mask.block(rows, keys, self.grid), 2)
+
+    def key_range(self, grid: Grid) -> KeyRange:
+        low, high, full = self.mask.key_range(self.grid)
+        full = self._own(full, 1) if isinstance(full, Tensor) else full
+        return KeyRange(self._own(low, 1), self._own(high, 1), full)
+
+    def ignores_queries(self) -> bool:
+        return self.mask.ignores_queries()
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.mask.tensors()
+
+    def _own(self, tensor: Tensor, tail: int) -> Tensor:
+        """The entry's part of (*leading, *tail), where `tail` counts dimensions."""
+        if tensor.dim() < self.grid.leading + tail:
+            return tensor
+        return tensor[self.index if len(tensor) > 1 else 0]
+
+    def __repr__(self) -> str:
+        return repr(self.mask)
+
+
+def _tensors(call: AttentionCall) -> list[Tensor]:
     """What a map is made of and what came of it; `_names` has their names."""
-    request, output = report.request, report.output
+    request, output = call.request, call.output
     if not isinstance(request, Request):
-        found = [tensor for _, tensor in report.tensors]
+        found = [tensor for _, tensor in call.tensors]
     else:
         found = [request.query, request.key, request.value]
         if request.bias is not None:
@@ -208,28 +251,28 @@ def _tensors(report: AttentionCall) -> list[Tensor]:
     return found
 
 
-def _names(report: AttentionCall) -> list[str]:
-    request = report.request
-    found = [name for name, _ in report.tensors]
+def _names(call: AttentionCall) -> list[str]:
+    request = call.request
+    found = [name for name, _ in call.tensors]
     if isinstance(request, Request):
         found = ["query", "key", "value", *["bias"] * (request.bias is not None)]
         found += ["mask"] * (0 if request.mask is None else len(request.mask.tensors()))
-    return found if report.output is None else [*found, "output"]
+    return found if call.output is None else [*found, "output"]
 
 
-def _apart(request: Request, score: Any = None) -> Request:
+def _detached(request: Request, score: Any = None) -> Request:
     """The request apart from the graph of gradients; with another score, if there is one."""
     return replace(
         request,
-        query=_own(request.query),
-        key=_own(request.key),
-        value=_own(request.value),
-        bias=None if request.bias is None else _own(request.bias),
+        query=_detach(request.query),
+        key=_detach(request.key),
+        value=_detach(request.value),
+        bias=None if request.bias is None else _detach(request.bias),
         score=request.score if score is None else score,
     )
 
 
-def _own(tensor: Tensor) -> Tensor:
+def _detach(tensor: Tensor) -> Tensor:
     """The tensor without its gradient; a parameter is copied, as an optimizer will change it."""
     if isinstance(tensor, nn.Parameter):
         return tensor.detach().clone()

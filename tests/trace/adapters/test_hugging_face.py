@@ -198,3 +198,21 @@ def test_a_real_model_gives_what_it_gives_on_eager_attention():
     for call, map in zip(trace, expected.attentions, strict=True):
         rows = call.map.dense().transpose(1, 2)[real]
         assert torch.allclose(rows, map.transpose(1, 2)[real], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_eager_attention_is_captured_through_the_interface_and_edited(kind):
+    eager, _ = models(kind)
+    with torch.no_grad():
+        expected = eager(**inputs(kind), output_attentions=True)
+        with regard.capture(eager) as trace:
+            found = eager(**inputs(kind))
+        assert torch.equal(found[0], expected[0])
+        assert {call.provenance["path"] for call in trace} == {"eager"}
+        assert all(call.verify() < 1e-5 for call in trace)
+        for call, map in zip(_in_order(trace), eager_maps(expected), strict=True):
+            assert torch.equal(call.map.dense(), map)
+        with regard.trace.edit(eager, keys=[0]), regard.capture(eager) as trace:
+            changed = eager(**inputs(kind))
+    assert not torch.allclose(changed[0], expected[0], atol=1e-3)
+    assert all(float(call.map[..., 0].max()) == 0.0 for call in trace)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import regard
+from regard.trace import edit
 
 # torch warns of its own fast paths
 pytestmark = [
@@ -212,3 +213,40 @@ def test_parameters_that_changed_since_are_reported():
         model.in_proj_weight.mul_(2.0)
     with pytest.raises(RuntimeError, match="in_proj_weight of this call changed in place"):
         trace.calls[0].map.dense()
+
+
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_multi_head_attention_is_edited_as_by_a_mask(average, batch_first):
+    model = nn.MultiheadAttention(12, 3, batch_first=batch_first).eval()
+    x = X if batch_first else X.transpose(0, 1)
+    options = {"average_attn_weights": average}
+    hidden = torch.zeros(5, 5, dtype=torch.bool)
+    hidden[:, 2] = True
+    with torch.no_grad():
+        expected, weights = model(x, x, x, attn_mask=hidden, **options)
+        with edit(model, keys=[2]):
+            found, shown = model(x, x, x, **options)
+    assert torch.allclose(found, expected, atol=1e-6)
+    assert torch.allclose(shown, weights, atol=1e-6)
+
+
+def test_an_encoder_of_torch_is_edited_on_its_way_and_fast_again_after_it():
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, 16, batch_first=True), 2).eval()
+    hidden = torch.zeros(5, 5, dtype=torch.bool)
+    hidden[:, 2] = True
+    with torch.no_grad():
+        before = model(X)
+        with edit(model, keys=[2]), regard.capture(model) as trace:
+            found = model(X)
+        assert torch.allclose(found, model(X, mask=hidden), atol=1e-5)
+        assert torch.equal(before, model(X))
+    assert trace.names == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert all(float(call.map[..., 2].max()) == 0.0 for call in trace)
+    assert all(call.verify() < 1e-6 for call in trace)
+
+
+def test_torchs_dropout_cannot_be_edited():
+    model = nn.MultiheadAttention(12, 3, dropout=0.5, batch_first=True).train()
+    with pytest.raises(ValueError, match=r"call model\.eval\(\) first"), edit(model, keys=[0]):
+        model(X, X, X)

@@ -1,17 +1,32 @@
 """Hugging Face transformers models on `attend`: `attn_implementation="regard"`."""
 
+import inspect
 import math
 import sys
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention import Attended, attend
+from regard.attention.observer import (
+    AttentionCall,
+    any_edits,
+    calling,
+    notify,
+    observers,
+    unobserved,
+)
 from regard.core.lower import DotScore
+from regard.core.map import AttentionMap
 from regard.core.mask import Mask, causal, visible
+from regard.core.request import Request
+from regard.layers.role import DECODER_SELF, ENCODER_DECODER, AttentionRole
+
+CROSS = "cross_attentions"
+"""What transformers calls the attention from target to source, among a model's outputs."""
 
 TABLE = "_ATTENTION_CLASSES"
 """How models call a table of attention classes by implementation."""
@@ -199,3 +214,99 @@ def _grouped(tensor: Tensor, groups: int) -> Tensor:
     if tensor.shape[1] == 1:
         return tensor.unsqueeze(2)
     return tensor.unflatten(1, (-1, groups))
+
+
+# ---------------------------------------------------------------------- observing
+
+
+def patches() -> dict[tuple[Any, str], Callable[[Callable], Callable]]:
+    """What to replace in transformers, if it is imported, so that observers see its attention."""
+    utils = sys.modules.get("transformers.modeling_utils")
+    return {} if utils is None else {(utils.AttentionInterface, "get_interface"): _observing}
+
+
+def _observing(get_interface: Callable) -> Callable:
+    """Give out attention functions that notify observers and name the module that calls them."""
+
+    @wraps(get_interface)
+    def get(self: Any, implementation: str, default: Callable) -> Callable:
+        function = get_interface(self, implementation, default)
+        return partial(_observed, function, function is default) if observers() else function
+
+    return get
+
+
+def _observed(
+    function: Callable, eager: bool, module: nn.Module, *args: Any, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    with calling(module):
+        listening = observers()
+        if eager and any_edits(listening):
+            function, eager = attention, False  # the same numbers, and it can be edited
+        if not eager:
+            return function(module, *args, **options)
+        with unobserved():
+            output, weights = function(module, *args, **options)
+        arguments = inspect.signature(function).bind(module, *args, **options).arguments
+        notify(listening, _eager_call(function, arguments, output))
+    return output, weights
+
+
+def _eager_call(function: Callable, arguments: dict[str, Any], output: Tensor) -> AttentionCall:
+    """The attention call of a model's `eager_attention_forward`, whose weights it repeats."""
+    query, key, value = (arguments[name] for name in ("query", "key", "value"))
+    options = {**arguments, **arguments.get("kwargs", {}), "dropout": 0.0}
+    options.pop("kwargs", None)
+    made: list[Tensor] = []
+
+    def map(_: Request | None) -> AttentionMap:
+        def rows(some: slice) -> Tensor:
+            if not made:
+                with torch.no_grad(), unobserved():
+                    made.append(function(**options)[1])
+            return made[0][..., some, :]
+
+        return AttentionMap(rows, None, (*query.shape[:-1], key.shape[-2]))
+
+    def combine(_: Request | None, weights: Tensor, __: slice) -> Tensor:
+        return weights @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+
+    module = arguments["module"]
+    drops = module.training and arguments.get("dropout", 0.0) > 0
+    tensors = {name: arguments.get(name) for name in ("query", "key", "value", "attention_mask")}
+    return AttentionCall(
+        value,
+        output.transpose(1, 2),
+        (*query.shape[:-1], key.shape[-2]),
+        "eager",
+        None,
+        map,
+        None if drops else combine,
+        tensors=tuple((name, each) for name, each in tensors.items() if each is not None),
+    )
+
+
+def transformers_roles(modules: Mapping[str, nn.Module]) -> dict[int, AttentionRole]:
+    """The roles of attention modules in encoder–decoders, as transformers declares them."""
+    found: dict[int, AttentionRole] = {}
+    for model in modules.values():
+        config = getattr(model, "config", None)
+        if getattr(config, "is_encoder_decoder", False) and hasattr(model, "get_decoder"):
+            decoder: nn.Module = model.get_decoder()  # type: ignore[operator]
+            found |= {id(each): DECODER_SELF for each in decoder.modules()}
+    crossing = [
+        recorder
+        for model in modules.values()
+        for recorder in _listed((getattr(model, "_can_record_outputs", None) or {}).get(CROSS))
+    ]
+    for name, module in modules.items():
+        for recorder in crossing:
+            kind = getattr(recorder, "target_class", recorder)
+            part = (getattr(recorder, "layer_name", None) or "").strip(".")
+            if isinstance(kind, type) and isinstance(module, kind) and f".{part}" in f".{name}.":
+                found |= {id(each): ENCODER_DECODER for each in module.modules()}
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else value if isinstance(value, list) else [value]

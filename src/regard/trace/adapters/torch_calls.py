@@ -1,34 +1,46 @@
-"""The attention of torch itself, reported while somebody watches.
+"""Torch's attention functions, which notify observers while there are any.
 
 `F.scaled_dot_product_attention` and what `nn.MultiheadAttention` and `nn.TransformerEncoderLayer`
-call are replaced by functions that call them, unchanged, and then tell of it. Hooks would not do:
+call are replaced by functions that call them, unchanged, and then notify. Hooks would not do:
 where a module has one, torch leaves its fast path, and the numbers change.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache, wraps
 from threading import Lock
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from regard.attention.attend import map_of
-from regard.attention.observer import AttentionCall, notify, observers
+from regard.attention.observer import (
+    AttentionCall,
+    Observer,
+    any_edits,
+    edit_request,
+    notify,
+    observed,
+    observers,
+    unobserved,
+)
 from regard.core.lower import DotScore
 from regard.core.mask import Mask, causal, visible
 from regard.core.normalize import softmax
 from regard.core.request import Request, make_request
-from regard.trace.adapters import multi_head
+from regard.trace.adapters import hugging_face, multi_head
 
-INSIDE = ("torch.nn.functional", "regard.paths")
-"""Callers that compute a call which is reported as a whole."""
+Place = tuple[Any, str]
+Wrap = Callable[[Callable], Callable]
 
 _lock = Lock()
-_users = 0
-_originals: dict[tuple[Any, str], Callable] = {}
+_users: dict[Place, tuple[int, Callable | None]] = {}  # how many there are, and what was there
+_wrappers: dict[Place, tuple[Callable, Callable]] = {}  # originals and their replacements
 
 
 def sdpa(
@@ -42,7 +54,7 @@ def sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> AttentionCall:
-    """What a call of `F.scaled_dot_product_attention` was."""
+    """The attention call of a `F.scaled_dot_product_attention`."""
     groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
 
     def request() -> Request:
@@ -81,54 +93,157 @@ def sdpa(
     )
 
 
-PLACES: dict[tuple[Any, str], Callable[..., AttentionCall]] = {
+REPORTS: dict[Place, Callable[..., AttentionCall]] = {
     (F, "scaled_dot_product_attention"): sdpa,
     (F, "multi_head_attention_forward"): multi_head.forward,
     (torch, "_native_multi_head_attention"): multi_head.native,
     (torch, "_transformer_encoder_layer_fwd"): multi_head.encoder_layer,
 }
-"""Functions of torch, and what makes a report of what they gave and were given."""
+"""Functions of torch, and what makes an attention call of their output and arguments."""
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """Let torch's attention report its calls until the block ends."""
-    global _users
+def reported(kinds: Iterable[type] = ()) -> Iterator[None]:
+    """Let torch's and transformers' attention notify observers until the block ends.
+
+    Args:
+        kinds: classes of modules, to which the attention calls of their `forward` are attributed
+    """
+    wrap: Wrap = observed
+    patches = {**_PATCHES, **hugging_face.patches(), **{(kind, "forward"): wrap for kind in kinds}}
     with _lock:
-        _users += 1
-        if _users == 1:
-            for (place, name), call in _reporting.items():
-                _originals[place, name] = getattr(place, name)
-                setattr(place, name, call)
+        for place, wrap in patches.items():
+            _patch(place, wrap)
     try:
         yield
     finally:
         with _lock:
-            _users -= 1
-            if not _users:
-                for (place, name), original in _originals.items():
-                    setattr(place, name, original)
+            for place in patches:
+                _restore(place)
 
 
-def _reporter(place: Any, name: str) -> Callable:
-    report = PLACES[place, name]
+def _patch(place: Place, wrap: Wrap) -> None:
+    owner, name = place
+    users, own = _users.get(place, (0, None))
+    if not users:
+        own = vars(owner).get(name)  # None if a class inherits it
+        current = getattr(owner, name)
+        original, wrapper = _wrappers.get(place, (None, None))
+        if wrapper is None or original is not current:
+            wrapper = wrap(current)
+            if place in _PATCHES:
+                _wrappers[place] = current, wrapper
+        setattr(owner, name, wrapper)
+    _users[place] = users + 1, own
 
-    def call(*args: Any, **options: Any) -> Any:
-        output = _originals[place, name](*args, **options)
-        told = observers()
-        if told and not _inside():
-            notify(told, report(output, *args, **options))
-        return output
 
-    return call
+def _restore(place: Place) -> None:
+    owner, name = place
+    users, own = _users.pop(place)
+    if users > 1:
+        _users[place] = users - 1, own
+    elif own is None:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, own)
 
 
-_reporting = {where: _reporter(*where) for where in PLACES}
+class EarlyBound(TorchFunctionMode):
+    """Sees `F.scaled_dot_product_attention` under names that were bound to it before.
+
+    `from torch.nn.functional import scaled_dot_product_attention` keeps the original. A mode costs
+    microseconds for each call of torch and turns its fast paths off: see `binds_early`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sdpa = _reporting(sdpa)(_SDPA)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        call = self.sdpa if func is _SDPA else func
+        return call(*args, **kwargs or {})
 
 
-def _inside() -> bool:
-    """Whether the caller's caller computes a part of something that is reported already."""
-    return sys._getframe(2).f_globals.get("__name__", "").startswith(INSIDE)
+_SDPA = F.scaled_dot_product_attention
+
+
+@lru_cache(maxsize=4096)
+def binds_early(kind: type) -> bool:
+    """Whether the code of a class may call the original function by a name of its own.
+
+    Looks at the names in its file, in the files of functions imported there, and in closures.
+    """
+    file = vars(sys.modules.get(kind.__module__, object))
+    methods = [each for each in vars(kind).values() if isinstance(each, FunctionType)]
+    functions = [each for each in file.values() if isinstance(each, FunctionType)]
+    places = {id(each.__globals__): each.__globals__ for each in (*methods, *functions)}
+    if any(_SDPA in _functions(names.values()) for names in (file, *places.values())):
+        return True
+    return any(_SDPA in _functions([*(each.__defaults__ or ()), *_cells(each)]) for each in methods)
+
+
+def _functions(values: Iterable[Any]) -> list[Any]:
+    """Those that are of the type of torch's function: comparing others may be expensive."""
+    return [value for value in values if isinstance(value, type(_SDPA))]
+
+
+def _cells(function: FunctionType) -> list[Any]:
+    cells = function.__closure__ or ()
+    return [cell.cell_contents for cell in cells if cell != CellType()]
+
+
+def _reporting(report: Callable[..., AttentionCall]) -> Wrap:
+    """Make a function notify observers of its calls."""
+
+    def wrap(original: Callable) -> Callable:
+        @wraps(original)
+        def call(*args: Any, **options: Any) -> Any:
+            listening = observers()
+            if not listening:
+                return original(*args, **options)
+            with unobserved():
+                output = original(*args, **options)
+            made = report(output, *args, **options)
+            if any_edits(listening):
+                output, made = _edited(listening, output, made)
+            notify(listening, made)
+            return output
+
+        return call
+
+    return wrap
+
+
+_PATCHES: dict[Place, Wrap] = {
+    **{place: _reporting(report) for place, report in REPORTS.items()},
+    (nn.MultiheadAttention, "forward"): observed,
+    (nn.TransformerEncoderLayer, "forward"): observed,
+}
+
+
+def _edited(
+    listening: tuple[Observer, ...], output: Any, call: AttentionCall
+) -> tuple[Any, AttentionCall]:
+    """The output and the call after the edits of the observers."""
+    assert callable(call.request)
+    request = call.request()
+    edited = edit_request(listening, request)
+    if edited is request:
+        return output, call
+    if call.combine is None:
+        raise ValueError(
+            f"an edit cannot repeat the dropout of torch's {call.path}; call model.eval() first"
+        )
+    weights = call.map(edited).dense()  # (batch, heads, M, N)
+    context = call.combine(edited, weights, slice(None))
+    call = call._replace(output=context, request=edited)
+    if isinstance(output, Tensor):
+        return context, call
+    attended, averaged = output  # of multi_head_attention_forward, length first
+    if averaged is not None:
+        whole = averaged.numel() == weights.numel()
+        averaged = (weights if whole else weights.mean(1)).reshape(averaged.shape)
+    return (context.transpose(0, 1).reshape(attended.shape), averaged), call
 
 
 def _grouped(mask: Tensor | None, key_heads: int) -> Tensor | None:

@@ -1,0 +1,94 @@
+"""The modules of a model: their names, their roles, and which of them is making a call."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
+
+from torch import nn
+
+from regard.layers.role import DECODER_SELF, ENCODER_DECODER, SELF, AttentionRole
+from regard.trace.adapters.hugging_face import transformers_roles
+from regard.trace.adapters.torch_calls import EarlyBound, binds_early, reported
+
+
+class Modules:
+    """Names and roles of the modules of a model.
+
+    >>> model = nn.ModuleDict({"inner": nn.Identity()})
+    >>> Modules(model).name(model["inner"]), Modules(model).name(nn.Identity())
+    ('inner', None)
+
+    Args:
+        model: None for any module at all, named by its class
+    """
+
+    def __init__(self, model: nn.Module | None) -> None:
+        self.model = model
+        self.ids: set[int] = set()
+        self.third_party: set[type] = set()  # classes that are neither torch's nor ours
+        self.has_fast = False  # torch's fast paths, which some ways of observing turn off
+        self.is_compiled = False
+        if model is not None:
+            self._walk(model)
+
+    def _walk(self, model: nn.Module) -> None:
+        """Take a quick look at every module: this runs whenever a capture begins."""
+        waiting: list[nn.Module | None] = [model]
+        kinds = set()
+        while waiting:
+            module = waiting.pop()
+            if module is None or id(module) in self.ids:
+                continue
+            self.ids.add(id(module))
+            kinds.add(type(module))
+            inside = module.__dict__
+            if "_compiled_call_impl" in inside:
+                self.is_compiled = True
+            waiting += inside["_modules"].values()
+        for kind in kinds:
+            if kind.__module__ == "torch._dynamo.eval_frame":  # what torch.compile makes of one
+                self.is_compiled = True
+            elif issubclass(kind, nn.TransformerEncoderLayer | nn.MultiheadAttention):
+                self.has_fast = True
+            elif kind.__module__.partition(".")[0] not in ("torch", "regard"):
+                self.third_party.add(kind)
+
+    @cached_property
+    def by_name(self) -> dict[str, nn.Module]:
+        """The modules by their names; the model itself by the name of its class."""
+        found = {} if self.model is None else dict(self.model.named_modules())
+        return {name or type(self.model).__name__: module for name, module in found.items()}
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        return {id(module): name for name, module in self.by_name.items()}
+
+    def name(self, module: nn.Module | None) -> str | None:
+        """The name of a module; None if it does not belong to the model."""
+        if self.model is None:
+            return None if module is None else type(module).__name__
+        return self._names.get(id(module))
+
+    def role(self, module: nn.Module | None) -> AttentionRole:
+        """Which sequences the queries and keys of a module belong to: the source if not known.
+
+        The `role` that a model gave to the module; else what torch and transformers declare.
+        """
+        role = getattr(module, "role", None)
+        return role if isinstance(role, AttentionRole) else self._roles.get(id(module), SELF)
+
+    @cached_property
+    def _roles(self) -> dict[int, AttentionRole]:
+        found: dict[int, AttentionRole] = {}
+        for module in self.by_name.values():
+            if isinstance(module, nn.TransformerDecoderLayer):
+                found[id(module.self_attn)] = DECODER_SELF
+                found[id(module.multihead_attn)] = ENCODER_DECODER
+        return found | transformers_roles(self.by_name)
+
+    @contextmanager
+    def observable(self) -> Iterator[None]:
+        """Let the attention of the model notify observers until the block ends."""
+        early = not self.has_fast and any(map(binds_early, self.third_party))
+        with reported(self.third_party), EarlyBound() if early else nullcontext():
+            yield
