@@ -23,7 +23,7 @@ def sdpa_fallback(
         k, v = _joined(keys), _joined(values)
         causal = len(group) == 1 and group[0].causal and group[0].mask is None
         mask = None if causal else _mask(group, q, keys)
-        grouped = q.shape[1] != k.shape[1]
+        grouped = bool(q.shape[1] != k.shape[1])  # sizes may be symbolic
         part = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
         )

@@ -139,7 +139,9 @@ def _gradients(
     scale: float,
 ) -> tuple[Tensor, ...]:
     """The gradients of query, key and value, without hidden NaN and inf."""
-    if lse is None:
+    if lse is None:  # without the kernels
+        if not tiles:
+            return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
         with torch.enable_grad():
             q, k, v = (t.detach().requires_grad_() for t in visible_only(query, key, value, tiles))
             return torch.autograd.grad(sdpa_fallback(q, k, v, tiles, scale), (q, k, v), grad)

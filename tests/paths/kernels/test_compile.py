@@ -1,14 +1,17 @@
 """How the kernels run: threads, forks, caches, memory, and machines without numba."""
 
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 
-from regard.paths.kernels import additive_attention, available, feature_attention
+from regard.paths.kernels import additive_attention, available, feature_attention, kernel_cache
+from regard.paths.kernels.compile import Kernel
 
 START = """
 import sys
@@ -20,17 +23,23 @@ wanted = torch.softmax(torch.tanh(query[:, :, None] + key[:, None]) @ weight, -1
 """
 
 
-def run(program, **environment):
-    """Run a program in a fresh process, with warnings as errors; its output, or its failure."""
+SCORES = """
+scores = additive_scores(query[:, :1], key, weight)
+torch.testing.assert_close(scores, torch.tanh(query[:, :1, None] + key[:, None]) @ weight)
+"""
+
+
+def run(program, warnings="error", **environment):
+    """What a program prints in a fresh process; it must not fail, nor warn unless it may."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", START + program],
+        [sys.executable, "-W", warnings, "-c", START + program],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
+    assert warnings != "error" or done.stderr == ""
+    return done.stdout + done.stderr
 
 
 def everything(seed=0):
@@ -104,14 +113,61 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
     locator = "UserProvidedCacheLocator"
-    run(
-        """
-scores = additive_scores(query[:, :1], key, weight)
-torch.testing.assert_close(scores, torch.tanh(query[:, :1, None] + key[:, None]) @ weight)
-""",
-        NUMBA_CACHE_DIR=str(blocked),
-        NUMBA_CACHE_LOCATOR_CLASSES=locator,
-    )
+    run(SCORES, NUMBA_CACHE_DIR=str(blocked), NUMBA_CACHE_LOCATOR_CLASSES=locator)
+
+
+DAMAGES = {
+    "truncated": lambda content: content[: len(content) // 2],
+    "one bit flipped": lambda content: content[:-100] + bytes([content[-100] ^ 1]) + content[-99:],
+    "checksum flipped": lambda content: bytes([content[0] ^ 128]) + content[1:],
+    "empty": lambda content: b"",
+    "garbage": lambda content: b"garbage" * 1000,
+}
+WARNING = "the kernel cache .* is damaged; compiling the kernel again"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_cache_is_compiled_again_and_replaced(tmp_path, monkeypatch, damage):
+    numba = pytest.importorskip("numba")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(kernel_cache, "_warned", False)
+    monkeypatch.setattr("regard.paths.kernels.compile.parallel", lambda: False)
+
+    def double():
+        """A new kernel, as in a new process."""
+        array = np.ones(3, np.float32)
+        Kernel(twice, "void(T[::1])")(1, array)
+        assert array.tolist() == [2, 2, 2]
+
+    double()
+    (path,) = tmp_path.rglob("*.kernel")  # and none of numba's files, which have no checksum
+    intact = path.read_bytes()
+    path.write_bytes(DAMAGES[damage](intact))
+    with pytest.warns(RuntimeWarning, match=WARNING):
+        double()
+    double()
+    path.write_bytes(DAMAGES[damage](intact))
+    double()  # the warning is given once
+
+
+def twice(array):
+    for i in range(len(array)):
+        array[i] *= 2
+
+
+@pytest.mark.slow
+def test_a_damaged_cache_of_the_real_kernels_is_replaced(tmp_path):
+    """Numba's own cache would end the process, or run machine code with a bit flipped."""
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    run(SCORES, **environment)
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path.suffix for path in files} == {".kernel"}
+    for damage in DAMAGES.values():
+        for path, intact in files.items():
+            path.write_bytes(damage(intact))
+        errors = run(SCORES, warnings="default", **environment)
+        assert len(re.findall(f"RuntimeWarning: {WARNING}", errors)) == 1
+        run(SCORES, **environment)
 
 
 def test_without_numba_the_torch_version_runs():

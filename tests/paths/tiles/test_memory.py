@@ -1,5 +1,7 @@
 """Attention within tiles in any layout in memory, in memory used again, on other devices."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import Tensor
@@ -120,7 +122,7 @@ def test_keys_that_fill_a_remainder_may_be_nan(bad: float):
     torch.testing.assert_close(attend_tiles(q, k, v, tiles, SCALE), output, rtol=0, atol=0)
 
 
-def test_large_blocks_are_used_again_when_nothing_holds_them(monkeypatch: pytest.MonkeyPatch):
+def test_large_buffers_are_used_again_when_no_tensor_holds_them(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(buffer_pool, "LARGE", 1)
     monkeypatch.setattr(buffer_pool, "_free", {})
     one = buffer_pool.empty((5, 7), torch.float32, zero=False)
@@ -137,7 +139,7 @@ def test_large_blocks_are_used_again_when_nothing_holds_them(monkeypatch: pytest
     assert not any(t.any() for t in places)
 
 
-def test_few_free_blocks_are_kept(monkeypatch: pytest.MonkeyPatch):
+def test_few_free_buffers_are_kept(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(buffer_pool, "LARGE", 1)
     monkeypatch.setattr(buffer_pool, "CAPACITY", 1000)
     monkeypatch.setattr(buffer_pool, "_free", {})
@@ -146,6 +148,31 @@ def test_few_free_blocks_are_kept(monkeypatch: pytest.MonkeyPatch):
     assert sorted(buffer_pool._free) == [100, 200, 300]
     buffer_pool.empty((500,), torch.uint8, zero=False)
     assert sorted(buffer_pool._free) == [500]
+
+
+def test_free_buffers_can_be_released(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(buffer_pool, "LARGE", 1)
+    monkeypatch.setattr(buffer_pool, "_free", {})
+    buffer_pool.empty((5, 7), torch.float32)
+    assert buffer_pool._free
+    buffer_pool.release()
+    assert not buffer_pool._free
+
+
+def test_threads_never_share_a_buffer(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(buffer_pool, "LARGE", 1)
+    monkeypatch.setattr(buffer_pool, "_free", {})
+
+    def work(number: int) -> bool:
+        for _ in range(200):
+            own = buffer_pool.empty((9,), torch.float32).fill_(number)
+            other = buffer_pool.empty((9,), torch.float32).fill_(-1)
+            if not bool((own == number).all()) or bool((other != -1).any()):
+                return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
 
 
 @pytest.mark.parametrize("name", ["some rows", "rows apart", "entries apart"])

@@ -1,0 +1,127 @@
+"""Calls under torch's modes leave nothing behind that spoils a later call."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import regard
+from regard.paths import flash, tile_plan
+from tests.attack.conftest import Attempts
+
+LENGTH, WIDTH = 192, 3  # a causal map of this length is computed in blocks of rows
+
+
+def tensors() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(4, 8, LENGTH, WIDTH, generator=generator) for _ in range(3)]
+
+
+def mask(name: str) -> regard.Mask | Tensor:
+    if name == "causal":
+        return regard.causal()
+    if name == "padded":
+        return regard.lengths(torch.tensor([LENGTH, 150, 99, 7], device="cpu"))
+    return torch.arange(LENGTH, device="cpu") < torch.tensor(120, device="cpu")
+
+
+def longhand(q: Tensor, k: Tensor, v: Tensor, name: str) -> Tensor:
+    shown = torch.ones(4, 1, LENGTH, LENGTH, dtype=torch.bool)
+    if name == "causal":
+        shown = shown.tril()
+    elif name == "padded":
+        shown = shown & (
+            torch.arange(LENGTH) < torch.tensor([LENGTH, 150, 99, 7])[:, None, None, None]
+        )
+    else:
+        shown = shown & (torch.arange(LENGTH) < 120)
+    scores = q.double() @ k.double().mT / WIDTH**0.5
+    return scores.masked_fill(~shown, -torch.inf).softmax(-1) @ v.double()
+
+
+def under_meta_device(name: str) -> None:
+    real, shown = tensors(), mask(name)
+    with torch.device("meta"):
+        regard.attend(*real, mask=shown)
+
+
+def of_meta_tensors(name: str) -> None:
+    regard.attend(
+        *(t.to("meta") for t in tensors()), mask=moved(mask(name), lambda t: t.to("meta"))
+    )
+
+
+def under_fake_mode(name: str) -> None:
+    real, shown = tensors(), mask(name)
+    with FakeTensorMode() as mode:
+        regard.attend(*map(mode.from_tensor, real), mask=moved(shown, mode.from_tensor))
+
+
+def moved(shown: regard.Mask | Tensor, move: Callable[[Tensor], Tensor]) -> regard.Mask | Tensor:
+    return move(shown) if isinstance(shown, Tensor) else shown
+
+
+def under_make_fx(name: str, tracing_mode: str = "real") -> None:
+    shown = mask(name)
+    inputs = [*tensors(), *([shown] if isinstance(shown, Tensor) else [])]
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, *own: Tensor) -> Tensor:
+        return regard.attend(q, k, v, mask=own[0] if own else shown)
+
+    make_fx(attend, tracing_mode=tracing_mode)(*inputs)
+
+
+def under_fake_make_fx(name: str) -> None:
+    under_make_fx(name, "fake")
+
+
+def under_symbolic_make_fx(name: str) -> None:
+    under_make_fx(name, "symbolic")
+
+
+def under_inference_mode(name: str) -> None:
+    with torch.inference_mode():
+        regard.attend(*tensors(), mask=mask(name))
+
+
+MODES = [
+    under_meta_device,
+    under_fake_mode,
+    of_meta_tensors,
+    under_make_fx,
+    under_fake_make_fx,
+    under_symbolic_make_fx,
+    under_inference_mode,
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flash, "_constants", {})
+    tile_plan._diagonal.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["causal", "tensor"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_under_a_mode_runs_and_a_later_one_is_right(mode, name):
+    mode(name)
+    q, k, v = (t.requires_grad_() for t in tensors())
+    output = regard.attend(q, k, v, mask=mask(name))
+    torch.testing.assert_close(output.double(), longhand(q, k, v, name), rtol=0, atol=1e-5)
+    output.sum().backward()
+    assert q.grad is not None
+
+
+def test_any_order_of_modes_spoils_nothing(attempts: Attempts):
+    expected = {name: longhand(*tensors(), name) for name in ("causal", "padded", "tensor")}
+    for rng in attempts(5):
+        flash._constants.clear()
+        tile_plan._diagonal.cache_clear()
+        for _ in range(3):
+            rng.choice(MODES)(rng.choice(["causal", "tensor"]))
+            name = rng.choice(list(expected))
+            found = regard.attend(*tensors(), mask=mask(name))
+            torch.testing.assert_close(found.double(), expected[name], rtol=0, atol=1e-5)
