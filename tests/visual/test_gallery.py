@@ -11,6 +11,7 @@ import regard
 from regard import layers
 from regard.cli import main
 from regard.visual.gallery import Exhibit, exhibits, page, write
+from regard.visual.gallery.exhibit import PARTNER
 from regard.visual.gallery.page import heatmap
 
 
@@ -55,6 +56,13 @@ def test_the_words_meet_their_translations(shown: list[Exhibit]) -> None:
     best = [dot.columns[j] for j in dot.weights.argmax(-1).tolist()]
     assert dict(zip(dot.rows, best, strict=True))["zone"] == "Area"
     assert dict(zip(dot.rows, best, strict=True))["accord"] == "agreement"
+
+
+@pytest.mark.parametrize("name", ["Additive", "Concat", "Location", "Multi-head, head 0"])
+def test_learned_mechanisms_are_shown_trained(name: str, shown: list[Exhibit]) -> None:
+    (exhibit,) = [exhibit for exhibit in shown if exhibit.name == name]
+    assert exhibit.weights.argmax(-1).tolist() == list(PARTNER)
+    assert exhibit.weights.amax(-1).mean() > 0.6
 
 
 def test_labels_are_text_and_never_markup(shown: list[Exhibit]) -> None:

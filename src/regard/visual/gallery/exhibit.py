@@ -1,12 +1,12 @@
 """An exhibit of the gallery, the sentence pair that all of them share, and what each costs."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 # Bahdanau et al. 2015 showed their first alignment on this pair (figure 3a).
@@ -60,6 +60,28 @@ def words() -> Words:
     source = torch.randn(len(SOURCE), WORD_WIDTH, generator=generator)
     noise = torch.randn(len(TARGET), WORD_WIDTH, generator=generator)
     return Words(source, source[list(PARTNER)] * 0.9 + 0.45 * noise)
+
+
+def train(
+    parameters: Iterable[nn.Parameter], weights: Callable[[], Tensor], goal: Sequence[int] = PARTNER
+) -> None:
+    """Fit parameters until most of the weight of row i is on column goal[i]; a second or so.
+
+    Args:
+        parameters: of the mechanism
+        weights: computes its map, (M, N)
+        goal: a column for each row, by default the word that the row translates
+    """
+    optimizer = torch.optim.Adam(parameters, lr=0.02)
+    rows, columns = torch.arange(len(goal)), torch.tensor(goal)
+    with torch.enable_grad():
+        for _ in range(200):
+            found = weights()[rows, columns]
+            if found.mean() > 0.8:
+                break
+            optimizer.zero_grad()
+            (-found.clamp(min=1e-9).log().mean()).backward()
+            optimizer.step()
 
 
 def cost(run: Callable[[], object]) -> str:

@@ -18,6 +18,7 @@ from regard.visual.gallery.exhibit import (
     WORD_WIDTH,
     Exhibit,
     cost,
+    train,
     words,
 )
 
@@ -53,11 +54,14 @@ def _scores() -> Iterator[Exhibit]:
          lambda d: _negative_distance),
     ]  # fmt: skip
     source, target = words()
-    untrained = ("Additive", "Concat", "Location")
     for name, formula, paper, code, make in table:
         torch.manual_seed(11)
         small, large = make(WORD_WIDTH), make(WIDTH)
-        seen = attend(target, source, source, score=small, return_map=True).map
+        compute = partial(attend, target, source, source, score=small, return_map=True)
+        is_learned = isinstance(small, scores.Additive | scores.Concat | scores.Location)
+        if is_learned:
+            train(small.parameters(), lambda run=compute: run().map.dense())  # type: ignore[misc]
+        seen = compute().map
         x = torch.randn(1, LENGTH, WIDTH)
         yield Exhibit(
             room="Score functions",
@@ -66,7 +70,7 @@ def _scores() -> Iterator[Exhibit]:
             paper=paper,
             code=f"regard.attend(q, k, v, score={code})",
             caption="French queries, English keys"
-            + (" (weights not trained)." if name in untrained else "."),
+            + (", trained on this sentence." if is_learned else "."),
             weights=seen.dense().detach(),
             rows=TARGET,
             columns=SOURCE,

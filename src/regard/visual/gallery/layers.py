@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard import layers
 from regard.attention import Attended, attend, attend_linear
-from regard.visual.gallery.exhibit import LENGTH, SOURCE, TARGET, WIDTH, Exhibit, cost, words
+from regard.visual.gallery.exhibit import LENGTH, SOURCE, TARGET, WIDTH, Exhibit, cost, train, words
 from regard.visual.gallery.exhibit import WORD_WIDTH as D
 
 
@@ -21,7 +21,7 @@ class Labelled(NamedTuple):
 
 
 def exhibits() -> Iterator[Exhibit]:
-    """Every layer, untrained unless its caption states otherwise."""
+    """Every layer; what has parameters to learn is trained on the sentence."""
     for number, (room, name, formula, paper, code, caption, draw, run) in enumerate(_table()):
         torch.manual_seed(20 + number)
         with torch.no_grad():
@@ -47,15 +47,15 @@ def _table() -> list[
          'layers.HardAttention(dim, score="scaled_dot")',
          "One value is fetched; training goes straight through, by Gumbel noise or REINFORCE.",
          _hard, lambda: _timed(layers.HardAttention(WIDTH).eval())),
-        ("Several heads", "Multi-head, head 1 of 4", "head = attend(Q W_Q, K W_K, V W_V)",
+        ("Several heads", "Multi-head, head 0", "head = attend(Q W_Q, K W_K, V W_V)",
          "Vaswani et al. 2017", "layers.MultiHeadAttention(dim, heads=4)",
          "Each head has its own projection of the words.", lambda: _head(),
          lambda: _timed(layers.MultiHeadAttention(WIDTH, 4))),
-        ("Several heads", "Grouped-query, head 1 of 4", "heads share keys and values",
+        ("Several heads", "Grouped-query, head 0", "heads share keys and values",
          "Ainslie et al. 2023", "layers.MultiHeadAttention(dim, heads=4, kv_heads=1)",
          "Four heads, one set of keys.", lambda: _head(kv_heads=1),
          lambda: _timed(layers.MultiHeadAttention(WIDTH, 4, kv_heads=1))),
-        ("Several heads", "Multi-dimensional, feature 1",
+        ("Several heads", "Multi-dimensional, feature 0",
          "C_id = Σ_j softmax_j(c · tanh((q_id + k_jd) / c)) v_jd", "Shen et al. 2018 (DiSAN)",
          "layers.MultiDimensionalAttention(dim)", "Every feature has a map of its own.", _feature,
          lambda: _timed(layers.MultiDimensionalAttention(WIDTH))),
@@ -85,17 +85,18 @@ def _table() -> list[
         ("Two inputs, levels, graphs, memory", "Hierarchical",
          "words → sentences → document, α = softmax(uᵀ tanh(W h + b))", "Yang et al. 2016",
          "layers.HierarchicalAttention(dim)",
-         "Two sentences of different length: the weight of each word in its own.", _hierarchical,
-         _timed_document),
+         "Two sentences of different length: trained to find the subject and the month.",
+         _hierarchical, _timed_document),
         ("Two inputs, levels, graphs, memory", "Graph attention",
          "e(i, j) = LeakyReLU(aᵀ [W h_i ; W h_j])", "Veličković et al. 2018",
          "layers.GraphAttention(in_dim, out_dim)",
-         "Each word is linked to its neighbours and itself; row i reads from column j.", _graph,
-         _timed_graph),
+         "Each word is linked to its neighbours and itself: trained to attend to the next one.",
+         _graph, _timed_graph),
         ("Two inputs, levels, graphs, memory", "Memory (Neural Turing Machine)",
          "content β cos(k, M), gate, shift, sharpen", "Graves et al. 2014",
          "layers.MemoryAttention(dim, slots=12, width=8)",
-         "Where the read head attends, word by word.", _memory, _timed_memory),
+         "Where the read head attends, word by word: trained to move on by one slot.",
+         _memory, _timed_memory),
     ]  # fmt: skip
 
 
@@ -139,15 +140,19 @@ def _hard() -> Labelled:
 def _head(**more: Any) -> Labelled:
     target, source = _sentences()
     layer = layers.MultiHeadAttention(D, 4, **more)
-    key = layer.key_projection.weight
-    layer.query_projection.weight[: len(key)] = key  # similar words score high, as after training
-    return _aligned(layer(2.5 * target, source, return_map=True).map)
+    train(layer.parameters(), lambda: layer(target, source, return_map=True).map.dense()[0, 0])
+    return _aligned(layer(target, source, return_map=True).map)
 
 
 def _feature() -> Labelled:
     target, source = _sentences()
     layer = layers.MultiDimensionalAttention(D)
-    return _aligned(layer(2 * target, 2 * source, return_map=True).map)
+
+    def weights() -> Tensor:
+        return _aligned(layer(target, source, return_map=True).map).weights
+
+    train(layer.parameters(), weights)
+    return Labelled(weights(), TARGET, SOURCE)
 
 
 def _sinusoids() -> Labelled:
@@ -194,10 +199,14 @@ def _hierarchical() -> Labelled:
     source, _ = words()
     document = torch.zeros(1, 2, 8, D)
     document[0, 0, :8], document[0, 1, :5] = source[:8], source[8:]
-    found = layers.HierarchicalAttention(D)(document, word_lengths=torch.tensor([[8, 5]]))
+    layer = layers.HierarchicalAttention(D)
+
+    def weights() -> Tensor:
+        return layer(document, word_lengths=torch.tensor([[8, 5]])).word_map.dense()[0, :, 0]
+
+    train(layer.parameters(), weights, goal=[1, 2])  # "agreement" and "August"
     first, second = " ".join(SOURCE[:2]) + " …", " ".join(SOURCE[8:10]) + " …"
-    places = [f"word {number}" for number in range(1, 9)]
-    return Labelled(found.word_map.dense()[0, :, 0], [first, second], places)
+    return Labelled(weights(), [first, second], [f"word {number}" for number in range(1, 9)])
 
 
 def _chain(length: int) -> Tensor:
@@ -209,22 +218,30 @@ def _chain(length: int) -> Tensor:
 
 def _graph() -> Labelled:
     source, _ = words()
-    edges = _chain(len(SOURCE))
-    found = layers.GraphAttention(D, 8)(source, edges, return_map=True)
-    weights = torch.zeros(len(SOURCE), len(SOURCE))
-    weights[edges[1], edges[0]] = found.map[:, 0]
-    return Labelled(weights, SOURCE, SOURCE)
+    edges, size = _chain(len(SOURCE)), len(SOURCE)
+    layer = layers.GraphAttention(D, 8)
+
+    def weights() -> Tensor:
+        found = layer(source, edges, return_map=True).map[:, 0]
+        return torch.zeros(size, size).index_put((edges[1], edges[0]), found)
+
+    train(layer.parameters(), weights, goal=[min(word + 1, size - 1) for word in range(size)])
+    return Labelled(weights(), SOURCE, SOURCE)
 
 
 def _memory() -> Labelled:
     source, _ = words()
     layer = layers.MemoryAttention(D, slots=12, width=8)
-    state = layer.start(batch=1)
-    rows = []
-    for word in source:
-        _, state = layer.step(3 * word.unsqueeze(0), state)
-        rows.append(state.read_weights[0, 0])
-    return Labelled(torch.stack(rows), SOURCE, [f"slot {number}" for number in range(1, 13)])
+
+    def weights() -> Tensor:
+        state, rows = layer.start(batch=1), []
+        for word in source:
+            _, state = layer.step(word.unsqueeze(0), state)
+            rows.append(state.read_weights[0, 0])
+        return torch.stack(rows)
+
+    train(layer.parameters(), weights, goal=[word % 12 for word in range(len(SOURCE))])
+    return Labelled(weights(), SOURCE, [f"slot {number}" for number in range(12)])
 
 
 # ------------------------------------------------------------------ functions to time
