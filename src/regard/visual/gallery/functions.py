@@ -57,11 +57,9 @@ def _scores() -> Iterator[Exhibit]:
     for name, formula, paper, code, make in table:
         torch.manual_seed(11)
         small, large = make(WORD_WIDTH), make(WIDTH)
-        compute = partial(attend, target, source, source, score=small, return_map=True)
         is_learned = isinstance(small, scores.Additive | scores.Concat | scores.Location)
-        if is_learned:
-            train(small.parameters(), lambda run=compute: run().map.dense())  # type: ignore[misc]
-        seen = compute().map
+        if isinstance(small, nn.Module) and is_learned:
+            train(small.parameters(), partial(_weights, target, source, small))
         x = torch.randn(1, LENGTH, WIDTH)
         yield Exhibit(
             room="Score functions",
@@ -71,7 +69,7 @@ def _scores() -> Iterator[Exhibit]:
             code=f"regard.attend(q, k, v, score={code})",
             caption="French queries, English keys"
             + (", trained on this sentence." if is_learned else "."),
-            weights=seen.dense().detach(),
+            weights=_weights(target, source, small).detach(),
             rows=TARGET,
             columns=SOURCE,
             cost=cost(partial(attend, x, x, x, score=large)),
@@ -147,6 +145,10 @@ def _masks() -> Iterator[Exhibit]:
             columns=SOURCE,
             cost=cost(partial(attend, x, x, x, mask=make(LENGTH))),
         )
+
+
+def _weights(query: Tensor, key: Tensor, score: Score) -> Tensor:
+    return attend(query, key, key, score=score, return_map=True).map.dense()
 
 
 def _negative_distance(query: Tensor, key: Tensor) -> Tensor:
