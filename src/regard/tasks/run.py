@@ -18,7 +18,8 @@ from regard.training.weights import put_weights, read_tensors
 WEIGHTS, CLASSES = "model.safetensors", "classes.json"
 LARGEST_JSON = 2**26  # bytes of a JSON file of a run
 SPARE = 2**26  # elements of buffers that are computed and not stored, such as positions
-CALLS = 100  # torch functions that build one tensor of a model, at most
+TENSORS = 8  # tensors that building one tensor of a model makes, at most
+MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange}
 
 PredictorType = TypeVar("PredictorType", bound=Predictor)
 BROKEN = (
@@ -95,6 +96,7 @@ def load_model(build: Callable[[], nn.Module], run: str | Path, device: str = "c
     path = Path(run) / WEIGHTS
     if not path.is_file():
         raise FileNotFoundError(f"{run} has no {WEIGHTS} yet: continue with regard train --resume")
+    _check_numbers(run, path)
     _check_fits(build, _shapes(path), path)
     model = build()
     put_weights(model, read_tensors(path), source=str(path))
@@ -110,16 +112,29 @@ def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
 
 
+def _check_numbers(run: str | Path, path: Path) -> None:
+    """Raise `ValueError` if a number of `[model]` is larger than its weights in bytes.
+
+    Each unit and each layer has weights, so that such a model cannot be that of the file.
+    """
+    for name, value in read_run_config(run).model.items():
+        if isinstance(value, int) and value > path.stat().st_size:
+            raise ValueError(
+                f"{path} is of another model: model.{name} = {value} is larger than its "
+                f"{path.stat().st_size:,} bytes"
+            )
+
+
 class _Bounded(TorchFunctionMode):
-    """Raise after so many calls of torch: a file of few tensors does not hold a million layers."""
+    """Raise after making so many tensors: a file of few does not hold a million layers."""
 
     def __init__(self, limit: int, message: str) -> None:
         super().__init__()
         self.left, self.message = limit, message
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.left -= 1
-        if self.left < 0:
+        self.left -= func in MAKERS
+        if self.left < 0 and func in MAKERS:
             raise ValueError(self.message)
         return func(*args, **(kwargs or {}))
 
@@ -129,7 +144,7 @@ def _check_fits(
 ) -> None:
     """Raise `ValueError` unless the model has exactly these tensors, and little beside them."""
     larger = f"{path} is of another model: its configuration describes a larger one"
-    with torch.device("meta"), _Bounded(CALLS * (len(shapes) + CALLS), larger):
+    with torch.device("meta"), _Bounded(TENSORS * (len(shapes) + TENSORS), larger):
         model = build()
     own: dict[str, tuple[int, ...]] = {}
     seen: set[int] = set()
