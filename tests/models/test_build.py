@@ -124,3 +124,19 @@ def test_a_summary_counts_what_is_shared_once():
 def test_bad_configuration_gets_a_sentence(arguments, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         build(*arguments, **options)
+
+
+@pytest.mark.parametrize("kind", ["luong", "transformer", "attention"])
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("hidden", "abc", "a whole number"),
+        ("hidden", 1.5, "a whole number"),
+        ("hidden", True, "a whole number"),
+        ("dropout", "x", "a number"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_named(kind, name, value, expected):
+    sizes = {"source_vocabulary": 7, "target_vocabulary": 7, name: value}
+    with pytest.raises(ValueError, match=f"{name} of {kind} should be {expected}, got {value!r}"):
+        build(kind, **sizes)

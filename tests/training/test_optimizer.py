@@ -89,3 +89,19 @@ def test_the_state_of_another_model_is_refused():
     state = AdamW(small(), options()).tensors()
     with pytest.raises(ValueError, match="of another model"):
         AdamW(nn.Linear(5, 7), options()).load_tensors(state)
+
+
+@pytest.mark.parametrize("name", ["_fused_adamw_", "_foreach_add_"])
+def test_without_the_private_kernel_of_torch_the_public_function_does_the_same(monkeypatch, name):
+    fused, public = small(), small()
+    for model in (fused, public):
+        if model is public:
+            monkeypatch.delattr(torch, name)
+        optimizer = AdamW(model, options(weight_decay=0.1, clip=0.3))
+        for step in range(7):
+            x = torch.randn(11, 5, generator=torch.Generator().manual_seed(step))
+            model(x).pow(2).sum().backward()
+            optimizer.step(0.01, count=11)
+        assert all(step == 7 for step in optimizer.steps.values())
+    for one, other in zip(fused.parameters(), public.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)

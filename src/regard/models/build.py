@@ -154,6 +154,7 @@ def build(kind: str, preset: str | None = None, **options: Any) -> nn.Module:
     for name in options:
         if name not in known:
             raise ValueError(f"{kind} has no option {name!r}{did_you_mean(name, known)}")
+    _check_types(kind, options)
     options = (presets[preset] if preset else {}) | options
     if "source_vocabulary" in known:
         options.setdefault("source_vocabulary", None)  # a source may be frames
@@ -161,3 +162,24 @@ def build(kind: str, preset: str | None = None, **options: Any) -> nn.Module:
     if needed not in options:
         raise ValueError(f"a {kind} model needs {needed}=, the number of tokens it can emit")
     return KINDS[kind](**options)
+
+
+def _check_types(kind: str, options: Options) -> None:
+    """Raise `ValueError` for an option that is not a number where its default is one."""
+    if kind in RECURRENT:
+        defaults = RECURRENT[kind][1]
+    else:
+        parameters = inspect.signature(KINDS[kind]).parameters
+        defaults = {name: parameter.default for name, parameter in parameters.items()}
+    expected = {
+        bool: (bool, "true or false"),
+        int: (int, "a whole number"),
+        float: (float, "a number"),
+    }
+    for name, value in options.items():
+        if type(defaults.get(name)) not in expected:
+            continue
+        wanted, described = expected[type(defaults[name])]
+        fits = isinstance(value, (int, float) if wanted is float else wanted)
+        if not fits or (isinstance(value, bool) and wanted is not bool):
+            raise ValueError(f"{name} of {kind} should be {described}, got {value!r}")
