@@ -41,7 +41,7 @@ def test_display_width_is_the_number_of_columns(text, columns):
 
 
 @given(st.text(), st.integers(1, 23), st.booleans())
-def test_fit_takes_exactly_the_columns_asked_for(text, columns, right):
+def test_fit_takes_exactly_the_given_columns(text, columns, right):
     assert display_width(fit(printable(text), columns, right=right)) == columns
 
 

@@ -33,6 +33,6 @@ def test_blanks_take_room_and_no_signs_in_a_terminal() -> None:
     ]
 
 
-def test_a_weight_too_few_is_refused() -> None:
+def test_a_missing_weight_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a weight for each word"):
         ShadedDocument([["a", "b"]], [[1.0]], [1.0])

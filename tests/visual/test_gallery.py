@@ -40,7 +40,7 @@ def test_every_score_mask_normalizer_and_layer_is_shown(shown: list[Exhibit]) ->
             assert f"layers.{name}(" in code
 
 
-def test_every_map_holds_weights(shown: list[Exhibit]) -> None:
+def test_every_map_is_of_valid_weights(shown: list[Exhibit]) -> None:
     for exhibit in shown:
         assert exhibit.weights.shape == (len(exhibit.rows), len(exhibit.columns))
         assert torch.isfinite(exhibit.weights).all()
@@ -51,7 +51,7 @@ def test_every_map_holds_weights(shown: list[Exhibit]) -> None:
             torch.testing.assert_close(sums, torch.ones_like(sums), msg=exhibit.name)
 
 
-def test_the_words_meet_their_translations(shown: list[Exhibit]) -> None:
+def test_words_attend_to_their_translations(shown: list[Exhibit]) -> None:
     (dot,) = [exhibit for exhibit in shown if exhibit.name == "Dot"]
     best = [dot.columns[j] for j in dot.weights.argmax(-1).tolist()]
     assert dict(zip(dot.rows, best, strict=True))["zone"] == "Area"
@@ -91,10 +91,10 @@ def test_files_are_written_and_linked(shown: list[Exhibit], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["README.md", "index.html"])
-def test_a_file_that_is_no_gallerys_is_not_overwritten(
+def test_a_file_of_another_program_is_not_overwritten(
     name: str, shown: list[Exhibit], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`regard gallery --out .` where somebody's own project is."""
+    """`regard gallery --out .` in the directory of another project."""
     (tmp_path / name).write_text("my own")
     assert main(["gallery", "--out", str(tmp_path)]) == 1
     assert f"{name} exists and was not written by `regard gallery`" in capsys.readouterr().err
@@ -130,4 +130,4 @@ def test_the_page_opens_offline_without_errors_in_a_real_browser(
     context.close()
     assert requests == [file.as_uri()]
     assert errors == []
-    assert wide <= 400  # nothing sticks out on a telephone
+    assert wide <= 400  # nothing overflows on a phone

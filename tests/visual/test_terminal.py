@@ -106,7 +106,7 @@ def test_pooling_keeps_a_single_spike():
     st.integers(16, 89),
     st.sampled_from(["plain", "256", "true"]),
 )
-def test_no_line_is_wider_than_asked(queries, keys, width, color):
+def test_no_line_is_wider_than_the_width(queries, keys, width, color):
     weights = torch.rand(len(queries), len(keys))
     lines = heatmap(weights, queries, keys, width=width, color=color).splitlines()
     assert max(display_width(ESCAPE.sub("", line)) for line in lines[:-1]) <= width
@@ -139,7 +139,7 @@ def test_a_wrong_number_of_labels_is_reported():
         heatmap(torch.ones(2, 3), "abc", "xyz")
 
 
-def test_a_stack_of_maps_is_reported_with_a_way_out():
+def test_a_stack_of_maps_is_reported_with_a_remedy():
     with pytest.raises(ValueError, match=r"got shape \(2, 3, 5\).*weights\[0, 0\]"):
         heatmap(torch.ones(2, 3, 5), "abc", "vwxyz")
 

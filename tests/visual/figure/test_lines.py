@@ -11,7 +11,7 @@ from regard.visual.figure.lines import Panel, label_lines, learning, panels, plo
 NAMES = ["plain", "luong-dot", "luong-general"]
 
 
-def test_names_that_begin_alike_share_a_colour_and_differ_in_their_lines():
+def test_names_with_the_same_prefix_share_a_colour_and_differ_in_style():
     place = figure(3, 3).subplots()
     plot(place, {"luong-general": [(1, 2), (3, 5)]}, NAMES)
     plain, dot, general = place.get_lines()
@@ -24,7 +24,7 @@ def test_names_that_begin_alike_share_a_colour_and_differ_in_their_lines():
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_panels_are_written_and_nothing_is_not(tmp_path, log):
+def test_panels_are_written_and_empty_charts_are_refused(tmp_path, log):
     line = {"plain": [(5, 200.0), (20, 700.0)], "luong-dot": []}
     path = panels([Panel("a", line, log)] * 3, tmp_path / "new" / "a.svg", against="length")
     assert path.read_text().startswith("<?xml")

@@ -17,7 +17,7 @@ TARGET = ["l'", "accord", "a", "été", "signé", ".", "</s>"]
 
 
 class Tab:
-    """A page opened offline, with everything it asked for and complained about."""
+    """A page opened offline, with its requests and its error messages."""
 
     def __init__(self, browser: Any, file: Path, **context: Any) -> None:
         self.requests: list[str] = []
@@ -35,7 +35,7 @@ class Tab:
         self.outside = [url for url in self.outside if url != "data:,"]  # the icon
 
     def sentence(self) -> str:
-        """What the page says about what is chosen, once it has drawn."""
+        """The description of the selection, once the page has drawn."""
         self.settle()
         return self.page.locator("regard-page .sentence").inner_text()
 

@@ -133,7 +133,7 @@ def test_a_long_lazy_map_keeps_the_largest_of_each_row_and_the_largest_of_each_t
     assert pooled[0, 0] == pytest.approx(float(tile.max()), rel=0.1)
 
 
-def test_diagnostics_tell_heads_apart() -> None:
+def test_diagnostics_distinguish_heads() -> None:
     before = torch.zeros(5, 5)
     before[0, 0] = before[1:, :-1].fill_diagonal_(1)[0, 0]
     heads = torch.stack([torch.eye(5), before, torch.full((5, 5), 0.2), torch.eye(5)[[0] * 5]])
@@ -157,7 +157,7 @@ def test_diagnostics_are_those_of_the_analysis() -> None:
         assert list(row.values()) == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_notebook_frame_is_shut_off_and_holds_the_page() -> None:
+def test_the_notebook_frame_is_sandboxed_and_holds_the_page() -> None:
     html = iframe(document(Trace.of_maps({"a": torch.eye(2)}, queries='"<')))
     assert html.count("<") == 2
     assert 'sandbox="allow-scripts"' in html
@@ -175,7 +175,7 @@ WRONG = torch.tensor([[0.5, 0.5], [0.9, 0.3]])
         (torch.tensor([[1.0, 0], [-1, 2]]), "query 1 .* negative weight; give weights, not scores"),
     ],
 )
-def test_what_is_no_attention_map_is_refused(weights: torch.Tensor, complaint: str) -> None:
+def test_invalid_attention_maps_are_refused(weights: torch.Tensor, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         document(Trace.of_maps({"a": weights}, queries="ab"))
 
@@ -186,7 +186,7 @@ def test_a_recorded_map_may_sum_to_less_than_one_and_a_query_may_see_nothing() -
     document(Trace.of_maps({"a": torch.tensor([[1.0, 0.0], [0.0, 0.0]])}, queries="ab"))
 
 
-def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
+def test_errors_name_what_cannot_be_shown(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one attention call"):
         document(Trace())
     with pytest.raises(ValueError, match="needs a trace"):

@@ -17,7 +17,7 @@ from regard.visual.page import document, iframe
 WORD = "regard-strip .words.{} .word >> nth={}"
 
 
-def test_pointing_at_a_word_says_what_it_attends_to(open_page: Callable, aligned: Trace) -> None:
+def test_pointing_at_a_word_describes_what_it_attends_to(open_page: Callable, aligned: Trace) -> None:
     tab = open_page(aligned)
     tab.page.hover(WORD.format("query", 1))
     assert tab.sentence() == "accord attends 0.82 to agreement"
@@ -193,7 +193,7 @@ def test_the_slider_over_checkpoints_shows_how_it_was_learned(
     tab.until("document.querySelector('.sentence').textContent.includes('accord attends 0.20')")
 
 
-def test_the_interface_speaks_korean(open_page: Callable, aligned: Trace) -> None:
+def test_the_interface_is_available_in_korean(open_page: Callable, aligned: Trace) -> None:
     tab = open_page(aligned, language="ko")
     assert tab.page.locator("h2").all_inner_texts()[:2] == ["연결", "어텐션 맵"]
     assert tab.page.evaluate("document.documentElement.lang") == "ko"
@@ -269,7 +269,7 @@ def test_a_text_from_right_to_left_runs_from_right_to_left(open_page: Callable) 
     assert left == sorted(left, reverse=True)
 
 
-def test_nothing_sticks_out_on_a_telephone(browser: Any, tmp_path: Path, recorded: Trace) -> None:
+def test_nothing_overflows_on_a_phone(browser: Any, tmp_path: Path, recorded: Trace) -> None:
     from regard.visual.page import write
 
     file = write(recorded, tmp_path / "a.html")
