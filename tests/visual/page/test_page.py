@@ -17,7 +17,9 @@ from regard.visual.page import document, iframe
 WORD = "regard-strip .words.{} .word >> nth={}"
 
 
-def test_pointing_at_a_word_describes_what_it_attends_to(open_page: Callable, aligned: Trace) -> None:
+def test_pointing_at_a_word_describes_what_it_attends_to(
+    open_page: Callable, aligned: Trace
+) -> None:
     tab = open_page(aligned)
     tab.page.hover(WORD.format("query", 1))
     assert tab.sentence() == "accord attends 0.82 to agreement"
