@@ -4,7 +4,15 @@ import pytest
 import torch
 
 import regard
-from regard.layers import MultiHeadAttention
+from regard.layers import (
+    EfficientAttention,
+    GraphAttention,
+    HardAttention,
+    LocalAttention,
+    MemoryAttention,
+    MultiHeadAttention,
+)
+from regard.layers.local import PredictedCenter
 from regard.models import build
 from regard.trace import edit
 
@@ -140,3 +148,66 @@ def test_an_edit_that_hides_nothing_changes_no_bit():
     with unused, edit(layer, "query_projection", keys=[0]):
         during = layer(x)
     assert torch.equal(before, during)
+
+
+@pytest.mark.parametrize("center", [None, PredictedCenter(6)], ids=["monotonic", "predicted"])
+@pytest.mark.parametrize("decoding", [False, True])
+def test_the_map_of_edited_local_attention_is_the_one_that_made_the_output(center, decoding):
+    layer = LocalAttention(6, window=2, center=center).eval()
+    with torch.no_grad(), edit(layer, keys=[1, 2]):
+        if decoding:
+            state = layer.start(2, X)
+            (output, map), _ = layer.step(X[:, 1:2], state, return_map=True)
+        else:
+            output, map = layer(X, return_map=True)
+    assert float(map[..., 1:3].abs().max()) == 0.0
+    assert torch.allclose(map.dense() @ X, output, atol=1e-6)
+
+
+@pytest.mark.parametrize("heads", [None, [1]])
+def test_hidden_edges_of_a_graph_are_left_out(heads):
+    torch.manual_seed(4)
+    layer = GraphAttention(6, 5, heads=3, combine="concat").eval()
+    edges = torch.tensor([[0, 1, 2, 4, 3, 0], [1, 0, 0, 0, 3, 4]])
+    with torch.no_grad():
+        plain = layer(X[0], edges).unflatten(-1, (3, 5))
+        with edit(layer, heads=heads, cells=[(0, 2), (4, 0)]), regard.capture(layer) as trace:
+            found, weights = layer(X[0], edges, return_map=True)
+        without = layer(X[0], edges[:, [0, 1, 3, 4]]).unflatten(-1, (3, 5))
+    chosen = [0, 1, 2] if heads is None else heads
+    expected = plain.clone()
+    expected[:, chosen] = without[:, chosen]
+    assert torch.allclose(found.unflatten(-1, (3, 5)), expected, atol=1e-6)
+    assert float(weights[[2, 5]][:, chosen].max()) == 0.0
+    assert float(trace.calls[0].map.dense()[0, chosen, 0, 2].max()) == 0.0
+
+
+@pytest.mark.parametrize("heads", [None, [1]])
+def test_heads_of_a_graph_under_a_mask_are_edited_alone(heads):
+    layer = GraphAttention(6, 5, heads=3).eval()
+    with torch.no_grad(), edit(layer, heads=heads, keys=[2]):
+        _, map = layer(X[0], mask=regard.window(9, 9), return_map=True)
+    hidden = [float(map[head, :, 2].max()) == 0.0 for head in range(3)]
+    assert hidden == [heads is None or head in heads for head in range(3)]
+
+
+def test_a_hard_choice_never_takes_a_hidden_key():
+    layer = HardAttention(6).train()
+    with edit(layer, keys=[0, 1, 3, 4]), regard.capture(layer) as trace:
+        choice = layer.choose(X)
+    assert choice.chosen.unique().tolist() == [2]
+    assert torch.equal(choice.log_probability, torch.zeros(2, 5))
+    assert float(trace.calls[0].map[..., 2].min()) == 1.0
+
+
+def test_what_cannot_be_edited_is_an_error_only_where_it_is_selected():
+    model = torch.nn.ModuleDict({"memory": MemoryAttention(5, slots=7, width=3), "x": layer_of()})
+    memory = model["memory"]
+    with pytest.raises(ValueError, match="'memory' cannot be edited"), edit(model, keys=[0]):
+        memory.step(torch.randn(2, 5), memory.start(batch=2))
+    with edit(model, "x", keys=[0]):
+        memory.step(torch.randn(2, 5), memory.start(batch=2))
+        model["x"](X)
+    efficient = EfficientAttention(6, heads=2)
+    with pytest.raises(ValueError, match="cannot be edited"), edit(efficient, keys=[0]):
+        efficient.step(X[:, :1], efficient.start(2))

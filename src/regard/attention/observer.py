@@ -202,7 +202,7 @@ def as_one_call(
     path: str,
     map: Callable[[Request], AttentionMap],
     drops: bool,
-) -> Tensor:
+) -> tuple[Tensor, Request]:
     """Compute a request in parts, and notify observers of it as one call.
 
     Args:
@@ -210,10 +210,12 @@ def as_one_call(
         path: the name of this way of computing
         map: the request to its map
         drops: whether there is dropout that the request does not contain
+
+    Returns: the output, and the request that made it, after the edits of the observers
     """
     listening = observers()
     if not listening:
-        return compute(request)
+        return compute(request), request
     request = edit_request(listening, request)
     with unobserved():
         output = compute(request)
@@ -223,7 +225,7 @@ def as_one_call(
         listening,
         AttentionCall(request.value, output, shape, path, request, map, combine),  # type: ignore
     )
-    return output
+    return output, request
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from regard.attention import Attended, attend_linear
+from regard.attention import Attended, attend_linear, observer
 from regard.attention.observer import observed
 from regard.core.mask import Grid, Mask, Window
 from regard.core.mask.algebra import And
@@ -188,6 +188,7 @@ class EfficientAttention(nn.Module):
         context = linear_context(key, value, seen=seen)  # (sentences, heads, F, F)
         return EfficientState(None, context.repeat_interleave(batch // max(sentences, 1), dim=0))
 
+    @observed
     def step(
         self, x: Tensor, state: EfficientState, *, return_map: bool = False
     ) -> tuple[Tensor, EfficientState]:
@@ -205,6 +206,9 @@ class EfficientAttention(nn.Module):
                 "a step of efficient attention has no map, since its state does not hold the "
                 "keys; ask forward for it, with return_map=True"
             )
+        if observer.observing:
+            reason = "the state of a step does not hold the keys; edit forward instead"
+            observer.reject_edit(observer.observers(), reason)
         self._check(query=x)
         if x.shape[:2] != (state.batch, 1):
             raise ValueError(

@@ -11,6 +11,8 @@ from regard.attention import Attended, attend, observer
 from regard.attention.observer import observed
 from regard.core.blocks import by_rows
 from regard.core.mask import Mask
+from regard.core.normalize import softmax
+from regard.core.request import make_request
 from regard.core.score import Score
 from regard.layers.dropout import check_dropout, drop
 from regard.layers.edges import check_edges, edge_map, edge_scores, edge_softmax, edge_sum
@@ -204,6 +206,8 @@ class GraphAttention(nn.Module):
             return self._combined(attended.transpose(0, 1))
         source, target = edges
         scores = edge_scores(self.score, query, key, target, source)
+        if observer.observing and observer.any_edits(observer.observers()):
+            scores = self._edited(scores, query, key, value, edges)
         weights = edge_softmax(scores, target, len(nodes))  # (E, heads)
         kept = drop(weights, dropout, True)
         context = edge_sum(kept, value.to(weights.dtype), target, source, len(nodes))
@@ -230,6 +234,28 @@ class GraphAttention(nn.Module):
             weights=weights,
         )
         observer.notify(observer.observers(), report)
+
+    def _edited(
+        self, scores: Tensor, query: Tensor, key: Tensor, value: Tensor, edges: Tensor
+    ) -> Tensor:
+        """Scores (E, heads) with −inf at the edges that observers hide."""
+        request = make_request(
+            query.transpose(0, 1),
+            key.transpose(0, 1),
+            value.transpose(0, 1),
+            score=self.score,
+            mask=None,
+            bias=None,
+            normalize=softmax,
+            dropout=0.0,
+        )
+        request = observer.edit_request(observer.observers(), request)
+        visible = request.visible(slice(0, request.queries))
+        if visible is None:
+            return scores
+        source, target = edges
+        shown = visible.expand(*visible.shape[:-2], len(value), len(value))[..., target, source]
+        return scores.masked_fill(~shown.reshape(-1, edges.shape[1]).T, -torch.inf)
 
     def _combined(self, context: Tensor) -> Tensor:
         """(N, heads, out_dim) to the output."""

@@ -169,6 +169,8 @@ class HardAttention(nn.Module):
         request = make_request(
             query, key, value, score=score, mask=mask, bias=None, normalize=softmax, dropout=0.0
         )
+        if observer.observing:
+            request = observer.edit_request(observer.observers(), request)
         request = with_kernel(lower(request.zero_hidden()))
         leading, N, width = request.leading, request.keys, value.shape[-1]
         if not N:

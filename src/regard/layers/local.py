@@ -143,10 +143,10 @@ class LocalAttention(nn.Module):
         if self.center is None:
             position = torch.arange(offset, offset + request.queries, device=query.device)
             center = position.unsqueeze(-1)
-            output = self._whole(request, center, lambda asked: self._along(asked, offset))
+            output, request = self._observed(request, center, lambda it: self._along(it, offset))
         else:
             center = self._predicted(request)
-            output = self._whole(request, center, lambda asked: self._around(asked, center))
+            output, request = self._observed(request, center, lambda it: self._around(it, center))
         return Attended(output, self._map(request, center)) if return_map else output
 
     # -------------------------------------------------------------- decoding
@@ -207,7 +207,7 @@ class LocalAttention(nn.Module):
             center = torch.full(shape, position, device=x.device)
         else:
             center = self._predicted(request)
-        output = self._whole(request, center, lambda asked: self._around(asked, center))
+        output, request = self._observed(request, center, lambda it: self._around(it, center))
         map = self._map(request, center) if return_map else None
         if isinstance(state, SharedMemory):
             output = state.ungrouped(output)
@@ -217,10 +217,10 @@ class LocalAttention(nn.Module):
 
     # -------------------------------------------------------------- parts
 
-    def _whole(
+    def _observed(
         self, request: Request, center: Tensor, compute: Callable[[Request], Tensor]
-    ) -> Tensor:
-        """Compute in chunks what is one call of attention to whoever watches."""
+    ) -> tuple[Tensor, Request]:
+        """Compute in chunks what observers see as one call; with the request after their edits."""
         map = partial(self._map, center=center)
         return observer.as_one_call(compute, request, path="local", map=map, drops=self._drop() > 0)
 

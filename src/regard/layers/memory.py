@@ -107,6 +107,9 @@ class MemoryAttention(nn.Module):
 
         Returns: the read (batch, reads · width), and the new state
         """
+        if observer.observing:
+            reason = "a memory is addressed by content and location, not through a mask"
+            observer.reject_edit(observer.observers(), reason)
         self._check(controller, state)
         write = self.write_heads(controller).unflatten(-1, (self.writes, -1))
         write, erase, add = write.split([write.shape[-1] - 2 * self.width] + 2 * [self.width], -1)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.attention.observer import AttentionCall, calling_module, observe
 from regard.core.mask import visible
 from regard.core.request import Request
+from regard.layers.graph import GraphAttention
 from regard.trace.modules import Modules
 
 
@@ -141,7 +142,8 @@ class Editor:
 
     def _heads(self, request: Request) -> Tensor:
         """Which heads are meant, bool (..., heads, 1, 1)."""
-        shape = request.leading[1:]
+        graph = isinstance(calling_module.get(), GraphAttention)  # which has no batch
+        shape = request.leading if graph else request.leading[1:]
         if self.heads is None or not shape:
             return torch.ones((), dtype=torch.bool, device=request.query.device)
         chosen = _chosen(self.heads, range(shape.numel()), request.query.device)

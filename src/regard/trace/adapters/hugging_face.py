@@ -17,6 +17,7 @@ from regard.attention.observer import (
     calling,
     notify,
     observers,
+    reject_edit,
     unobserved,
 )
 from regard.core.lower import DotScore
@@ -27,6 +28,9 @@ from regard.layers.role import DECODER_SELF, ENCODER_DECODER, AttentionRole
 
 CROSS = "cross_attentions"
 """What transformers calls the attention from target to source, among a model's outputs."""
+
+EDITABLE = ("attention", "sdpa_attention_forward")
+"""Attention functions whose calls observers can edit."""
 
 TABLE = "_ATTENTION_CLASSES"
 """How models call a table of attention classes by implementation."""
@@ -243,6 +247,8 @@ def _observed(
         listening = observers()
         if eager and any_edits(listening):
             function, eager = attention, False  # the same numbers, and it can be edited
+        elif any_edits(listening) and function.__name__ not in EDITABLE:
+            reject_edit(listening, f"{function.__name__} takes no mask; use 'eager' or 'sdpa'")
         if not eager:
             return function(module, *args, **options)
         with unobserved():
