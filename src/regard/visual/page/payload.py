@@ -62,10 +62,12 @@ def payload(traces: Mapping[str, Trace], *, language: str, chunks: Chunks) -> di
         for label, trace in ready.items()
     ]
     last = next(reversed(ready.values()))
-    texts = [str(last.about.get(name, "")) for name in ("model", "text", "translation")]
+    about = last.about
     return {
         "language": language,
-        **dict(zip(("model", "input", "output"), texts, strict=True)),
+        "model": str(about.get("model", about.get("task", ""))),
+        "input": str(about.get("text", "")),
+        "output": str(about.get("translation", about.get("title", ""))),
         "curve": "root" if longest > MANY_KEYS else "linear",
         "labels": labels.lists,
         "traces": shown,

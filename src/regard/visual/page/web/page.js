@@ -141,7 +141,7 @@ export class Page extends HTMLElement {
     }
     if (changed.has("call") || changed.has("trace") || changed.has("language")) {
       this.origin.replaceChildren(...Object.entries(this.view.about.provenance).flatMap(([name, value]) => [
-        element("dt", {}, this.view.text(name)), element("dd", {}, String(value))]));
+        element("dt", {}, this.view.name(name)), element("dd", {}, String(value))]));
     }
     if (!this.view.map || this.speaking) return;
     this.speaking = requestAnimationFrame(() => {

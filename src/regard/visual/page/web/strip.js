@@ -40,8 +40,8 @@ export class Strip extends Panel {
     }
     if (changed.has("map") || changed.has("language")) {
       const { queries, keys } = this.view.about;
-      this.titles.query.textContent = this.view.text("queries", { side: this.view.text(queries) });
-      this.titles.key.textContent = this.view.text("keys", { side: this.view.text(keys) });
+      this.titles.query.textContent = this.view.text("queries", { side: this.view.name(queries) });
+      this.titles.key.textContent = this.view.text("keys", { side: this.view.name(keys) });
       this.rows.query.setAttribute("aria-label", this.titles.query.textContent);
       this.rows.key.setAttribute("aria-label", this.titles.key.textContent);
     }

@@ -91,18 +91,7 @@ const TEXTS = {
     sums: "Σ weight · value",
     skip: "Skip to the map",
     provenance: "How this map was computed",
-    source: "source",
-    target: "target",
-    prefix: "target so far",
     settings: "Settings",
-    path: "path",
-    dtype: "data type",
-    device: "device",
-    normalizer: "normalizer",
-    mask: "mask",
-    dropout: "dropout",
-    seconds: "seconds",
-    rows: "rows",
   },
   ko: {
     title: "어텐션 맵",
@@ -194,18 +183,18 @@ const TEXTS = {
     sums: "Σ 가중치 · 밸류",
     skip: "맵으로 건너뛰기",
     provenance: "이 맵을 계산한 방법",
-    source: "입력(원문)",
-    target: "출력(번역)",
-    prefix: "지금까지의 출력",
     settings: "설정",
-    path: "계산 경로",
-    dtype: "자료형",
-    device: "장치",
-    normalizer: "정규화",
-    mask: "마스크",
-    dropout: "드롭아웃",
-    seconds: "초",
-    rows: "행",
+  },
+};
+
+// names of sequences and of what a trace recorded; in English they are as they are
+const NAMES = {
+  ko: {
+    source: "입력(원문)", target: "출력(번역)", prefix: "지금까지의 출력", document: "문서", sentence: "문장", word: "단어",
+    image: "이미지", patch: "조각", node: "노드", neighbour: "이웃", step: "단계", slot: "메모리 칸", row: "행", symbol: "기호",
+    user: "사용자", past: "지난 항목", glimpse: "살펴보기", left: "왼쪽", right: "오른쪽",
+    path: "계산 경로", dtype: "자료형", device: "장치", score: "점수 함수", normalizer: "정규화", mask: "마스크",
+    dropout: "드롭아웃", heads: "헤드", rows: "행", steps: "단계 수", module: "모듈", shape: "모양", scale: "배율",
   },
 };
 
@@ -215,6 +204,11 @@ export const LANGUAGES = { en: "English", ko: "한국어" };
 export function translate(language, key, values = {}) {
   const text = (TEXTS[language] ?? TEXTS.en)[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");
+}
+
+/** The name of a sequence, such as "source", or of something recorded, such as "path". */
+export function nameText(language, name) {
+  return NAMES[language]?.[name] ?? name;
 }
 
 /** A token as text: no marks of word starts (▁, Ġ), visible blanks and control characters. */

@@ -1,7 +1,7 @@
 // The state that all views share: one attention call, some of its heads, one query, one key.
 
 import { links, meanOf } from "regard/weights.js";
-import { number, tokenText, translate } from "regard/texts.js";
+import { nameText, number, tokenText, translate } from "regard/texts.js";
 
 export class View extends EventTarget {
   constructor(payload, settings) {
@@ -28,6 +28,11 @@ export class View extends EventTarget {
 
   get about() {
     return this.payload.call(this.trace, this.call);
+  }
+
+  /** The name of a sequence or of something recorded. */
+  name(name) {
+    return nameText(this.language, name);
   }
 
   /** The weight of the last colour. */
