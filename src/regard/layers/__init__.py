@@ -1,6 +1,7 @@
 """Every mechanism as a module, batch first."""
 
 from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
+from regard.layers.differential import DifferentialAttention
 from regard.layers.dropout import Dropout
 from regard.layers.edges import with_self_loops
 from regard.layers.efficient import EfficientAttention, EfficientState
@@ -11,6 +12,7 @@ from regard.layers.hierarchical import (
     HierarchicalAttention,
     HierarchicallyAttended,
 )
+from regard.layers.latent import LatentAttention
 from regard.layers.local import LocalAttention, PredictedCenter
 from regard.layers.memory import MemoryAttention, MemoryState
 from regard.layers.multi_dimensional import MultiDimensionalAttention, SourceToToken
@@ -39,6 +41,7 @@ __all__ = [
     "CoAttention",
     "DecoderLayer",
     "DecoderState",
+    "DifferentialAttention",
     "Dropout",
     "EfficientAttention",
     "EfficientState",
@@ -49,6 +52,7 @@ __all__ = [
     "HardGumbel",
     "HierarchicalAttention",
     "HierarchicallyAttended",
+    "LatentAttention",
     "Learned",
     "LocalAttention",
     "MemoryAttention",

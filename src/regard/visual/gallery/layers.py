@@ -59,6 +59,18 @@ def _table() -> list[
          "C_id = Σ_j softmax_j(c · tanh((q_id + k_jd) / c)) v_jd", "Shen et al. 2018 (DiSAN)",
          "layers.MultiDimensionalAttention(dim)", "Every feature has a map of its own.", _feature,
          lambda: _timed(layers.MultiDimensionalAttention(WIDTH))),
+        ("Several heads", "Differential, head 0",
+         "softmax(Q₁ K₁ᵀ / √d) − λ softmax(Q₂ K₂ᵀ / √d)", "Ye et al. 2024",
+         "layers.DifferentialAttention(dim, heads=4)",
+         "Two maps subtracted: trained to attend to the word before; negative is shown as 0.",
+         lambda: _previous_word(layers.DifferentialAttention(D, 4)),
+         lambda: _timed(layers.DifferentialAttention(WIDTH, 4))),
+        ("Several heads", "Latent, head 0",
+         "k = [W_UK c ; RoPE(W_KR x)], v = W_UV c, c = norm(W_DKV x)", "DeepSeek-V2 (2024)",
+         "layers.LatentAttention(dim, heads=4, latent=8, rotary=4)",
+         "Keys and values from one small vector: trained to attend to the word before.",
+         lambda: _previous_word(layers.LatentAttention(D, 4, latent=8, rotary=4)),
+         lambda: _timed(layers.LatentAttention(WIDTH, 4, latent=16, rotary=8))),
         ("Positions", "Sinusoidal", "x + sin / cos(position / 10000^(2i/d))", "Vaswani et al. 2017",
          "layers.PositionalEncoding(dim)",
          "Positions alone, compared with each other: near ones look alike.", _sinusoids,
@@ -153,6 +165,17 @@ def _feature() -> Labelled:
 
     train(layer.parameters(), weights)
     return Labelled(weights(), TARGET, SOURCE)
+
+
+def _previous_word(layer: torch.nn.Module) -> Labelled:
+    """The first head of self-attention that is trained to attend to the word before."""
+    x = words().source.unsqueeze(0)
+
+    def weights() -> Tensor:
+        return layer(x, return_map=True).map.dense()[0, 0].clamp(min=0)
+
+    train(layer.parameters(), weights, goal=[max(0, word - 1) for word in range(len(SOURCE))])
+    return Labelled(weights(), SOURCE, SOURCE)
 
 
 def _sinusoids() -> Labelled:
