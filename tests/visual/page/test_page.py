@@ -207,7 +207,7 @@ def test_the_interface_is_available_in_korean(open_page: Callable, aligned: Trac
 
 def test_both_languages_have_the_same_texts() -> None:
     code = (Path(regard.__file__).parent / "visual/page/web/texts.js").read_text(encoding="utf-8")
-    english, korean = code.split("  ko: {")
+    english, korean = code.split("const NAMES")[0].split("  ko: {")
     names = [
         {line.split(":")[0].strip() for line in half.splitlines() if line.startswith("    ")}
         for half in (english, korean.split("};")[0])
