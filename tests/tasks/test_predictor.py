@@ -96,6 +96,7 @@ def test_an_option_that_a_task_does_not_take_is_an_error(tiny_run):
 
 def test_the_kind_of_a_predictor_can_be_asked_for(tiny_run):
     assert regard.load(tiny_run("classify"), regard.tasks.Classifier).classes == ["neg", "pos"]
+    assert regard.load(tiny_run("classify"), Predictor).task == "classify"
     with pytest.raises(ValueError, match="is a run of the task classify, expected translate"):
         regard.load(tiny_run("classify"), regard.tasks.Translator)
 

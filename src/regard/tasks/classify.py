@@ -36,7 +36,7 @@ from regard.tasks.classification import (
     classification_metrics,
     table,
 )
-from regard.tasks.predictor import check_inputs, field
+from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_classes, load_model, load_stored_classes, save_classes
 from regard.tasks.settings import Count, NamedOrFile, NoLoss, Share
 from regard.trace import Call, Trace
@@ -85,7 +85,7 @@ class Model(Settings):
     word_dropout: Share = 0.0
 
 
-class Classifier:
+class Classifier(Predictor):
     """A document classifier with its tokenizer and classes: a run of the task classify.
 
     >>> from regard.data import train_tokenizer
@@ -187,26 +187,15 @@ class Classifier:
             raise ValueError("a document needs at least one word")
         return text
 
-    def to_text(self, prediction: Classification) -> str:
-        """Return the label and its probability."""
-        return str(prediction)
-
-    def to_json(self, prediction: Classification) -> Any:
-        """Return the label and the probability of each class."""
-        return prediction._asdict()
-
     def examples(self, count: int, split: str = "test") -> list[str]:
         """Return documents of a split of the run's data."""
-        if self.config is None:
-            raise ValueError("this classifier was not loaded from a run, so it has no data")
-        data = read_settings(Data, self.config.data, "data")
-        return split_documents(data, self.config.seed)[split].texts[:count]
+        return split_documents(self.data_settings(Data), self.seed)[split].texts[:count]
 
     def _read(self, texts: Sequence[str]) -> Any:
         """What the model returns for some documents."""
         encoded = [encode_document(text, self.tokenizer, **self.limits) for text in texts]
         batch = collate_documents(encoded, [0] * len(encoded))
-        device = next(self.model.parameters()).device
+        device = self.device
         return self.model(*(part.to(device) for part in batch[:3]))
 
 

@@ -25,7 +25,7 @@ from regard.data.graph import (
 )
 from regard.layers.edges import with_self_loops
 from regard.models.graph import GraphAttentionNetwork
-from regard.tasks.predictor import check_inputs, field
+from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_json, load_model
 from regard.tasks.settings import Count
 from regard.trace import Call, Trace
@@ -92,7 +92,7 @@ class NodeClassification(NamedTuple):
     neighbours: list[tuple[str, float]]  # with their weights, itself included, heaviest first
 
 
-class NodeClassifier:
+class NodeClassifier(Predictor):
     """A network and the graph it was trained on: a run of the task graph.
 
     An input is the name of a node.

@@ -14,7 +14,7 @@ from regard.data import fingerprint
 from regard.data.sequences import DIGITS, MARKS, Marked, marked_digits
 from regard.layers.reinforce import reinforce_loss
 from regard.models.hard import HardReader
-from regard.tasks.predictor import check_inputs, field
+from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_model
 from regard.tasks.settings import Count
 from regard.trace import Call, Trace
@@ -69,7 +69,7 @@ class Reading(NamedTuple):
     probability: float  # of the position
 
 
-class HardPredictor:
+class HardPredictor(Predictor):
     """A reader of rows of digits of which one is marked: a run of the task hard.
 
     An input is a row: its digits, and as many marks, of which 0 is the one to find.
@@ -148,10 +148,6 @@ class HardPredictor:
         digit, position, share = prediction
         return f"{digit} at position {position + 1} ({share:.0%})"
 
-    def to_json(self, prediction: Reading) -> Any:
-        """Return digit, position (from 0) and probability."""
-        return prediction._asdict()
-
     def examples(self, count: int, split: str = "test") -> list[Row]:
         """Return generated rows."""
         rows = marked_digits(count, split)
@@ -166,7 +162,7 @@ class HardPredictor:
         """Digits (B, N), marks (B, N) and lengths (B,)."""
         for number, (digits, marks) in enumerate(rows, start=1):
             _check_row(digits, marks, number)
-        device = next(self.model.parameters()).device
+        device = self.device
         padded = [
             nn.utils.rnn.pad_sequence([torch.tensor(row[i]) for row in rows], batch_first=True)
             for i in (0, 1)

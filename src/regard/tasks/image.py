@@ -28,7 +28,7 @@ from regard.tasks.classification import (
     classification_loss,
     classification_metrics,
 )
-from regard.tasks.predictor import check_inputs, field, whole_number
+from regard.tasks.predictor import Predictor, check_inputs, field, whole_number
 from regard.tasks.run import load_json, load_model
 from regard.tasks.settings import Count, NoLoss
 from regard.trace import Call, Trace
@@ -90,7 +90,7 @@ class Model(Settings):
     dropout: float = Field(0.1, ge=0, lt=1)
 
 
-class ImagePredictor:
+class ImagePredictor(Predictor):
     """A classifier of grey images, with its classes: a run of the task image.
 
     An input is an image (height, width) of bytes, 0 (paper) to 255 (ink).
@@ -187,20 +187,9 @@ class ImagePredictor:
             raise ValueError(f"there are {len(images)} test images, got number {number}")
         return images[-1]
 
-    def to_text(self, prediction: Classification) -> str:
-        """Return the label and its probability."""
-        return str(prediction)
-
-    def to_json(self, prediction: Classification) -> Any:
-        """Return the label and the probability of each class."""
-        return prediction._asdict()
-
     def examples(self, count: int, split: str = "test") -> list[Tensor]:
         """Return images of a split of the run's data."""
-        if self.config is None:
-            raise ValueError("this predictor was not loaded from a run, so it has no data")
-        data = read_settings(Data, self.config.data, "data")
-        train, valid, test = read_images(data, self.config.seed)
+        train, valid, test = read_images(self.data_settings(Data), self.seed)
         return list({"train": train, "valid": valid, "test": test}[split].pixels[:count])
 
     def _image(self, pixels: np.ndarray, name: str) -> Tensor:
@@ -225,7 +214,7 @@ class ImagePredictor:
             if image.dtype != torch.uint8:
                 raise TypeError(f"images should be bytes, torch.uint8, got {image.dtype}")
         pixels = images if isinstance(images, Tensor) else torch.stack([*images])
-        return as_input(pixels, self.scale).to(next(self.model.parameters()).device)
+        return as_input(pixels, self.scale).to(self.device)
 
 
 def _save_sizes(run: Path, images: Images, scale: int) -> None:

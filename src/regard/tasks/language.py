@@ -24,7 +24,7 @@ from regard.data.datasets import data_file
 from regard.data.files import text_lines
 from regard.models import LanguageModel
 from regard.tasks.classification import table
-from regard.tasks.predictor import check_inputs, field
+from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_model
 from regard.tasks.settings import Count, NamedOrFile, NoLoss
 from regard.trace import Trace
@@ -64,7 +64,7 @@ class Model(Settings):
     kv_heads: Count | None = None
 
 
-class TextGenerator:
+class TextGenerator(Predictor):
     """A language model and its tokenizer: a run of the task language.
 
     An input is a prompt, the beginning of a text.
@@ -140,7 +140,7 @@ class TextGenerator:
                 f"length={length}, top_k={top_k}, temperature={temperature}"
             )
         draw = torch.Generator().manual_seed(seed)
-        device = self.model.output.weight.device
+        device = self.device
         state, features = None, torch.empty(0)
         for _ in range(length):
             if state is None or state.length >= self.context:
@@ -161,7 +161,7 @@ class TextGenerator:
         ids = self._encode(input)[: self.context]
         names = {module: name for name, module in self.model.named_modules()}
         with record() as calls:
-            self.model(torch.tensor([ids], device=self.model.output.weight.device))
+            self.model(torch.tensor([ids], device=self.device))
         dense = {
             names[call.module]: call.attention_map().dense()[0].flatten(0, -3).cpu()
             for call in calls
@@ -174,20 +174,14 @@ class TextGenerator:
         """Return a line as it is, or `prompt` (or `text`) of a JSON object."""
         return record if isinstance(record, str) else field(record, "prompt", "text")
 
-    def to_text(self, prediction: str) -> str:
-        """Return the text, the prompt included."""
-        return prediction
-
     def to_json(self, prediction: str) -> Any:
         """Return the text, the prompt included."""
         return {"text": prediction}
 
     def examples(self, count: int, split: str = "test") -> list[str]:
         """Return lines of the held-out end of the run's text."""
-        if self.config is None:
-            raise ValueError("this generator was not loaded from a run, so it has no data")
-        data = read_settings(Data, self.config.data, "data")
-        text = _read(data, self.config.seed)
+        data = self.data_settings(Data)
+        text = _read(data, self.seed)
         lines = text[_cut(text, data) :].splitlines()[1:]
         return [line for line in lines if line.strip()][:count]
 

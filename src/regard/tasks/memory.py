@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.data import fingerprint
 from regard.data.sequences import BIT_TASKS, Bits, draw_bits
 from regard.models.turing import LongShortTermMemory, NeuralTuringMachine
-from regard.tasks.predictor import check_inputs, field, whole_number
+from regard.tasks.predictor import Predictor, check_inputs, field, whole_number
 from regard.tasks.run import load_model
 from regard.tasks.settings import Count, NoLoss
 from regard.trace import Call, Trace
@@ -70,7 +70,7 @@ class Answer(NamedTuple):
     write_weights: Tensor | None  # (T, writes, slots)
 
 
-class MemoryPredictor:
+class MemoryPredictor(Predictor):
     """A Neural Turing Machine, or an LSTM: a run of the task memory.
 
     An input is a sequence (T, channels), or the size of one to generate.
@@ -109,7 +109,7 @@ class MemoryPredictor:
             sequence = self._bits(one).inputs[0] if isinstance(one, int) else one
             if sequence.dim() != 2:
                 raise ValueError(f"expected (T, channels), got {tuple(sequence.shape)}")
-            device = next(self.model.parameters()).device
+            device = self.device
             found = self.model(sequence.unsqueeze(0).to(device), return_map=True)
             weights = (
                 None if part is None else part[0].cpu()

@@ -29,7 +29,7 @@ from regard.tasks.classification import (
     shuffled_epochs,
     table,
 )
-from regard.tasks.predictor import check_inputs, field
+from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_classes, load_model, load_stored_classes, save_classes
 from regard.tasks.settings import Count, NamedOrFile, NoLoss
 from regard.trace import Call, Trace
@@ -86,7 +86,7 @@ class PairBatch(NamedTuple):
     labels: Tensor  # (B,)
 
 
-class PairPredictor:
+class PairPredictor(Predictor):
     """A classifier of pairs with its tokenizers and classes: a run of the task pair.
 
     An input is a pair of texts, or a question and a `Scene`.
@@ -181,23 +181,9 @@ class PairPredictor:
             raise ValueError("both texts need at least one word")
         return left, right
 
-    def to_text(self, prediction: Classification) -> str:
-        """Return the label and its probability."""
-        return str(prediction)
-
-    def to_json(self, prediction: Classification) -> Any:
-        """Return the label and the probability of each class."""
-        return prediction._asdict()
-
     def examples(self, count: int, split: str = "test") -> list[Input]:
-        """Return pairs of a split of the run's data; without a run, generated scenes."""
-        if self.config is not None:
-            data = read_settings(Data, self.config.data, "data")
-            pairs = split_pairs(data, self.config.seed)[0][split]
-        elif self.right is None:
-            pairs = _questions(count + count % 2, seed=12345)
-        else:
-            raise ValueError("this predictor was not loaded from a run, so it has no data")
+        """Return pairs of a split of the run's data."""
+        pairs = split_pairs(self.data_settings(Data), self.seed)[0][split]
         return [(pairs.lefts[i], pairs.rights[i]) for i in range(min(count, len(pairs)))]
 
     @torch.no_grad()
@@ -209,7 +195,7 @@ class PairPredictor:
                 raise TypeError(f"the right side should be {wanted}, got {type(right).__name__}")
         lefts, rights = [left for left, _ in pairs], [right for _, right in pairs]
         batch = pair_batch(lefts, rights, [0] * len(pairs), self.left, self.right)
-        device = next(self.model.parameters()).device
+        device = self.device
         return self.model(*(part.to(device) for part in batch[:4]))
 
 

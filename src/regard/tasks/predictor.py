@@ -5,16 +5,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
+import torch
 from torch import nn
 
 from regard.core.names import did_you_mean
 from regard.trace import Trace
 from regard.training.config import Config
+from regard.training.settings import SettingsType, read_settings
 
 
 @runtime_checkable
 class Predictor(Protocol):
     """A trained model with its tokenizers and classes, ready to use.
+
+    A predictor is a subclass, which inherits what has a default here.
 
     `predict` takes a list of inputs and returns one prediction for each. What an input and a
     prediction are is up to the task: a text and a `Translation`, a document and a
@@ -66,11 +70,11 @@ class Predictor(Protocol):
 
     def to_text(self, prediction: Any) -> str:
         """Return a prediction as text, of one line or several."""
-        ...
+        return str(prediction)
 
     def to_json(self, prediction: Any) -> Any:
         """Return a prediction as what `json.dumps` takes."""
-        ...
+        return prediction._asdict()
 
     def examples(self, count: int, split: str = "test") -> list[Any]:
         """Return inputs that the model was not trained on, from the data of its run.
@@ -79,6 +83,29 @@ class Predictor(Protocol):
             ValueError: if the predictor was made from its parts and the task has no generator
         """
         ...
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return 1 if self.config is None else self.config.seed
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def data_settings(self, kind: type[SettingsType]) -> SettingsType:
+        """Return the table `[data]` of the run, without `store`: reading a run writes nothing.
+
+        Raises:
+            ValueError: if the predictor was made from its parts
+        """
+        if self.config is None:
+            raise ValueError(
+                f"this {type(self).__name__} was not loaded from a run: it has no data"
+            )
+        data = {name: value for name, value in self.config.data.items() if name != "store"}
+        return read_settings(kind, data, "data")
 
 
 def predict_options(predictor: Predictor | type[Predictor]) -> dict[str, Any]:

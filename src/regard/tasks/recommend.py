@@ -23,7 +23,7 @@ from regard.data.viewers import generate_opposites, generate_viewers
 from regard.models.recommender import Factorisation
 from regard.models.recommender import Recommender as RecommenderModel
 from regard.tasks.classification import shuffled_epochs, table
-from regard.tasks.predictor import check_inputs, field
+from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_model
 from regard.tasks.settings import Count, NoLoss, Share
 from regard.trace import Call, Trace
@@ -103,7 +103,7 @@ class Recommendation(NamedTuple):
     popularity: float  # of the item itself
 
 
-class Recommender:
+class Recommender(Predictor):
     """A model with the choices and profiles of its users: a run of the task recommend.
 
     An input is the name of a user of the data, or a `NewUser`.

@@ -72,7 +72,7 @@ def load(run: str | Path, kind: Any = None, *, device: str = "cpu") -> Any:
     if task not in TASKS:
         raise ValueError(f"{run}: unknown task {task!r}{did_you_mean(task, TASKS)}")
     predictor = TASKS[task].predictor
-    if kind is not None and not issubclass(predictor, kind):
+    if kind not in (None, Predictor) and not issubclass(predictor, kind):
         raise ValueError(f"{run} is a run of the task {task}, expected {kind.task}")
     try:
         return predictor.from_run(run, device)

@@ -33,7 +33,7 @@ from regard.decoding import beam as beam_search
 from regard.models import build
 from regard.tasks.classification import table
 from regard.tasks.parallel_corpus import Data, Picked, Splits
-from regard.tasks.predictor import check_inputs, field
+from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_model
 from regard.trace import Trace, capture
 from regard.training import Config, Loss, Settings, read_settings, stored_file, vocabulary_loss
@@ -81,7 +81,7 @@ class Options(TypedDict, total=False):
     first: int
 
 
-class Translator:
+class Translator(Predictor):
     """A model that writes a target sequence, and its tokenizers: a run of the task translate.
 
     >>> from regard.data import train_tokenizer
@@ -306,10 +306,7 @@ class Translator:
 
     def pairs(self, split: str = "test") -> Pairs:
         """Return a split of the run's own data; nothing is written, whatever `[data] store` is."""
-        if self.config is None:
-            raise ValueError("this translator was not loaded from a run, so it has no data")
-        data = {key: value for key, value in self.config.data.items() if key != "store"}
-        return Splits(read_settings(Data, data, "data"), self.config.seed).read(split)
+        return Splits(self.data_settings(Data), self.seed).read(split)
 
     def _encode(self, text: Any) -> Any:
         if self.source is None:
