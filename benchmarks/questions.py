@@ -13,18 +13,19 @@ from pathlib import Path
 import torch
 
 from regard.data.scenes import PLACES, RELATIONS
-from regard.tasks import Judge, load
+from regard.tasks import PairPredictor, load
 from regard.tasks.pair import PairTask, bag_of_words
 from regard.training import read_config
 
 
 def main(run: str) -> None:
     """Print a line for each kind of question, and for those about one and about two things."""
-    task, judge = PairTask.from_config(read_config(Path(run) / "config.toml")), load(run)
-    if not task.scenes or not isinstance(judge, Judge):
-        raise SystemExit(f"{run} is no run of the task pair on scenes")
+    task = PairTask.from_config(read_config(Path(run) / "config.toml"), Path(run))
+    predictor = load(run, PairPredictor)
+    if predictor.right is not None:
+        raise SystemExit(f"{run} is not a run of the task pair on scenes")
     test, labels = task.test, torch.tensor(task.test.labels)
-    found = judge.judge(list(zip(test.lefts, test.rights, strict=True)))
+    found = predictor.predict(list(zip(test.lefts, test.rights, strict=True)))
     ours = torch.tensor([test.classes.index(one.label) for one in found]) == labels
     bag = bag_of_words(task.train, test, task.left, task.right) == labels
     kinds = {"about one thing": list(PLACES), "about two things": list(RELATIONS)}
