@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard.attention import observer
-from regard.attention.attend import map_of
+from regard.attention.dispatch import Computation, dispatch, map_of
 from regard.core.mask import causal
 from regard.core.normalize import softmax
 from regard.core.request import make_request
@@ -80,7 +80,7 @@ def test_the_parts_of_a_whole_are_not_told_of():
         return regard.attend(asked.query, asked.key, asked.value, score="dot")
 
     with observer.observe(listener):
-        observer.as_one_call(compute, request, path="whole", map=map_of, drops=False)
+        dispatch(request, Computation("whole", compute, map_of, None))
     assert [report.path for report in listener.heard] == ["whole"]
 
 

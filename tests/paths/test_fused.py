@@ -1,11 +1,11 @@
-"""The commonest call, which runs without a request being made, gives what the formula gives."""
+"""The commonest call, whose choice is remembered, gives what the formula gives."""
 
 import pytest
 import torch
 
 import regard
+from regard.attention.observer import record
 from regard.core.mask import Grid, as_mask
-from regard.paths import fused
 
 B, H, M, N, D = 2, 3, 11, 13, 5
 COUNT = torch.tensor([N, 7])
@@ -36,7 +36,6 @@ def inputs(queries: int = M, dtype=torch.float64) -> list[torch.Tensor]:
 def test_a_plain_call_is_the_formula_whatever_the_mask(name: str):
     tensors, mask = inputs(), MASKS[name]()
     assert regard.explain(*tensors, mask=mask).path == "fused"
-    assert fused.direct(*tensors, mask) is not None
     found = regard.attend(*tensors, mask=mask)
     assert torch.equal(found, regard.attend(*tensors, mask=mask, return_map=True).output)
     wanted = regard.attend(*tensors, mask=mask, path="reference")
@@ -70,13 +69,18 @@ def test_what_nobody_sees_does_not_reach_a_plain_call(bad: float):
         assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [torch.ones(2, 1, 1, 1, N) > 0, torch.ones(7, 1, M, N) > 0, torch.ones(M, N)],
-    ids=["five dimensions", "another batch", "floats"],
-)
-def test_a_mask_that_is_not_simple_is_left_to_the_request(mask: torch.Tensor):
-    assert fused.direct(*inputs(), mask) is None
+def test_a_remembered_call_is_the_chosen_one():
+    tensors = [t.detach() for t in inputs()]
+    first = regard.attend(*tensors)
+    assert torch.equal(regard.attend(*tensors), first)
+    with record() as calls:
+        assert torch.equal(regard.attend(*tensors), first)
+    assert [call.path for call in calls] == [regard.explain(*tensors).path] == ["fused"]
+    tiny = [t[:1, :1, :2, :] for t in tensors]
+    for _ in range(2):
+        assert torch.equal(regard.attend(*tiny), regard.attend(*tiny, path="reference"))
+    with pytest.raises(TypeError, match="share a dtype"):
+        regard.attend(tensors[0], tensors[1], tensors[2].float())
 
 
 def test_a_mask_that_does_not_fit_is_refused_by_name():

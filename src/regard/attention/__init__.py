@@ -1,6 +1,7 @@
-"""Attention as functions: `attend`, and the two formulas that are not of its form."""
+"""Attention as functions: `attend`, and two formulas of another form."""
 
-from regard.attention.attend import Attended, attend, attention_weight, explain
+from regard.attention.attend import attend, attention_weight, explain
+from regard.attention.dispatch import Attended
 from regard.attention.features import attend_features
 from regard.attention.linear import attend_linear
 from regard.attention.prepared import Prepared, prepare

@@ -1,31 +1,26 @@
-"""`attend` and `explain`: choose a path, nothing else."""
+"""`attend` and `explain`: make a request, and compute it or say how it would be computed."""
 
+import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple, overload
+from functools import partial
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
 from regard.attention import observer
-from regard.core.lower import freeze
-from regard.core.map import AttentionMap
-from regard.core.mask import Grid, Mask, as_mask
+from regard.attention.dispatch import Attended, by_path, dispatch
+from regard.core.blocks import in_functorch
+from regard.core.mask import Grid, Mask, Window, as_mask
 from regard.core.names import find_normalizer, find_score
 from regard.core.process import limit_threads_after_fork
-from regard.core.request import Request, make_request, masked_leading
+from regard.core.request import make_request, masked_leading
 from regard.core.score import Score, precise
-from regard.paths import fused
-from regard.paths.additive import with_kernel
-from regard.paths.choice import PATHS, Plan, choose, plan
+from regard.paths import choice, fused
+from regard.paths.choice import Plan, choose, plan
+from regard.paths.tile_attention import attend_tiles
 
 Normalize = str | Callable[..., Tensor]
-
-
-class Attended(NamedTuple):
-    """What attention gives: the context, and the map it was made with."""
-
-    output: Tensor
-    map: AttentionMap
 
 
 @overload
@@ -117,32 +112,65 @@ def attend(
         gives zeros.
 
     Raises:
-        TypeError, ValueError: with what was expected, what came, and what to do
+        TypeError, ValueError: with what was expected, what was given, and how to fix it
     """
-    limit_threads_after_fork()
-    told = observer.observers() if observer.observing else ()
-    plain = bias is None and not dropout and not return_map and path == "auto"
-    if plain and score == "scaled_dot" and normalize == "softmax" and not observer.any_edits(told):
-        if told:
-            with observer.unobserved():
-                output = fused.direct(query, key, value, mask)
-        else:
-            output = fused.direct(query, key, value, mask)
-        if output is not None:
-            if told:
-                request = _plain_request(query, key, value, mask)
-                observer.notify_request(told, request, output, "fused", map_of)
-            return output
-    request = _request(query, key, value, score, mask, bias, normalize, dropout)
-    request = observer.edit_request(told, request).seeded() if told else request.seeded()
-    name, _ = choose(request, path)
-    if told:
-        with observer.unobserved():
-            output = PATHS[name](request)
-        observer.notify_request(told, request, output, name, map_of)
-    else:
-        output = PATHS[name](request)
-    return Attended(output, map_of(request)) if return_map else output
+    signature = None
+    if bias is None and not dropout and not return_map and path == "auto":
+        signature = _signature(query, key, value, score, normalize, mask)
+        if signature is not None and _fused.get(signature):
+            limit_threads_after_fork()
+            tiles = fused.WHOLE if mask is None else fused.CAUSAL
+            return attend_tiles(query, key, value, tiles, 1.0 / math.sqrt(query.shape[-1]))
+    request = make_request(
+        query,
+        key,
+        value,
+        score=find_score(score),
+        mask=mask,
+        bias=bias,
+        normalize=find_normalizer(normalize),
+        dropout=dropout,
+    )
+    if signature is not None and signature not in _fused:
+        if len(_fused) >= REMEMBERED:
+            _fused.clear()
+        canonical = fused.is_canonical(request.leading, query, key, value)
+        _fused[signature] = canonical and choose(request)[0] == "fused"
+    computation = by_path if path == "auto" else partial(by_path, path=path)
+    return dispatch(request, computation, return_map=return_map)
+
+
+REMEMBERED = 1024
+_fused: dict[tuple[object, ...], bool] = {}
+"""Whether `choose` gives plain calls of some shapes and dtypes to the fused path.
+
+Small calls notice the making of a request; the next call of the same shapes needs none.
+"""
+
+
+def _signature(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: str | Score,
+    normalize: Normalize,
+    mask: Mask | Tensor | None,
+) -> tuple[object, ...] | None:
+    """Shapes and dtypes, which alone decide on a plain or causal call; None if it is another."""
+    if score != "scaled_dot" or normalize != "softmax" or observer.observing:
+        return None
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        return None
+    q, k = query.shape, key.shape
+    if mask is not None:
+        if len(q) != 4 or len(k) != 4:
+            return None
+        if not isinstance(mask, Window) or not mask.square_causal(q[2], k[2]):
+            return None
+    if torch.compiler.is_compiling() or in_functorch():
+        return None
+    dtypes = query.dtype, key.dtype, value.dtype
+    return q, k, value.shape, *dtypes, mask is None, choice.TINY
 
 
 def explain(
@@ -156,16 +184,25 @@ def explain(
     normalize: Normalize = "softmax",
     dropout: float = 0.0,
     path: str = "auto",
-    return_map: bool = False,
 ) -> Plan:
-    """Tell which path `attend` takes for the same arguments, why, and about what it costs.
+    """Return the path that `attend` takes for the same arguments, the reason and the cost.
 
     >>> import torch, regard
     >>> q = torch.randn(8, 256, 64)
     >>> regard.explain(q, q, q, dropout=0.1).path
     'blockwise'
     """
-    return plan(_request(query, key, value, score, mask, bias, normalize, dropout), path)
+    request = make_request(
+        query,
+        key,
+        value,
+        score=find_score(score),
+        mask=mask,
+        bias=bias,
+        normalize=find_normalizer(normalize),
+        dropout=dropout,
+    )
+    return plan(request, path)
 
 
 def attention_weight(
@@ -192,60 +229,3 @@ def attention_weight(
         visible = mask.block(slice(0, queries), slice(0, keys), grid)
     weights = find_normalizer(normalize)(scores.to(precise(scores.dtype)), visible)
     return weights.to(scores.dtype)
-
-
-def _request(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    score: str | Score,
-    mask: Mask | Tensor | None,
-    bias: Tensor | None,
-    normalize: Normalize,
-    dropout: float,
-) -> Request:
-    return make_request(
-        query,
-        key,
-        value,
-        score=find_score(score),
-        mask=mask,
-        bias=bias,
-        normalize=find_normalizer(normalize),
-        dropout=dropout,
-    )
-
-
-def _plain_request(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
-) -> Request:
-    """The request of a plain call, whose tensors were found to fit already."""
-    seen = None if mask is None else as_mask(mask)
-    how = (find_score("scaled_dot"), seen, None, find_normalizer("softmax"), 0.0, None)
-    return Request(query, key, value, *how, query.shape[:-2])
-
-
-def map_of(request: Request) -> AttentionMap:
-    """The lazy map of a request: with the noise, mask and parameters that made the output."""
-    held = with_kernel(freeze(request.zero_hidden()))
-    watched = [(name, t, t._version) for name, t in request.tensors() if _is_counted(t)]
-
-    def scores(rows: slice) -> Tensor:
-        for name, tensor, version in watched:
-            if tensor._version != version:
-                raise RuntimeError(
-                    f"{name} was changed in place after attend(), so its map is gone; read the "
-                    "map before that, or give attend() a clone"
-                )
-        bias = None if held.bias is None else held.bias[..., rows, :]
-        return held.scores(held.query[..., rows, :], bias)
-
-    def weights(rows: slice) -> Tensor:
-        return held.weights(scores(rows), rows).to(request.value.dtype)
-
-    return AttentionMap(weights, scores, (*request.leading, request.queries, request.keys))
-
-
-def _is_counted(tensor: Tensor) -> bool:
-    """Whether torch counts the changes to a tensor; a compiler cannot tell."""
-    return not torch.compiler.is_compiling() and not tensor.is_inference()

@@ -5,13 +5,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from regard.attention import observer
-from regard.attention.attend import Attended
+from regard.attention.dispatch import Attended, Computation, dispatch
 from regard.core.blocks import by_rows, in_functorch
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.normalize import softmax
-from regard.core.process import limit_threads_after_fork
 from regard.core.request import Request, make_request, precise
 from regard.core.score import dot
 from regard.paths import kernels
@@ -47,7 +45,6 @@ def attend_features(
 
     Returns: the context (..., M, D), or `Attended(output, map)`
     """
-    limit_threads_after_fork()
     if not scale > 0:
         raise ValueError(f"scale must be above 0, got {scale}")
     widths = [t.shape[-1] for t in (query, key, value) if t.dim()]
@@ -56,28 +53,20 @@ def attend_features(
             f"a score per feature needs query, key and value of one width, got {widths}; project "
             "them to the same width first"
         )
-    request = make_request(
-        query,
-        key,
-        value,
-        score=dot,
-        mask=mask,
-        bias=None,
-        normalize=softmax,
-        dropout=0.0,
+    request = make_request(query, key, value, score=dot, mask=mask)
+    how = Computation(
+        "features",
+        partial(_compute, scale=scale),
+        partial(_map, scale=scale),
+        _combine,
+        features=value.shape[-1],
     )
-    told = observer.observers() if observer.observing else ()
-    request = observer.edit_request(told, request).zero_hidden() if told else request.zero_hidden()
-    output = _by_kernel(request, scale) if _whole_intervals(request) else _by_rows(request, scale)
-    if told:
-        shape = (*request.leading, request.value.shape[-1], request.queries, request.keys)
-        map = partial(_map, scale=scale)
-        observer.notify(
-            told, observer.AttentionCall(value, output, shape, "features", request, map, _combined)
-        )
-    if not return_map:
-        return output
-    return Attended(output, _map(request, scale))
+    return dispatch(request, how, return_map=return_map)
+
+
+def _compute(request: Request, scale: float) -> Tensor:
+    compute = _by_kernel if _whole_intervals(request) else _by_rows
+    return compute(request, scale)
 
 
 def _whole_intervals(request: Request) -> bool:
@@ -104,15 +93,15 @@ def _by_rows(request: Request, scale: float) -> Tensor:
 
     def rows(query: Tensor, where: slice) -> Tensor:
         weights = _weights(request, scale, query, where)  # (..., D, rows, N)
-        return _combined(request, weights, where).to(request.value.dtype)
+        return _combine(request, weights, where).to(request.value.dtype)
 
     elements = request.leading.numel() * request.keys * request.value.shape[-1]
-    return by_rows(rows, request.query, elements=elements)
+    reads = (request.key, request.value)
+    return by_rows(rows, request.query, elements=elements, reads=reads)
 
 
-def _combined(request: Request | None, weights: Tensor, _: slice) -> Tensor:
+def _combine(request: Request, weights: Tensor, _: slice) -> Tensor:
     """Weights (..., D, rows, N) times values, feature by feature, (..., rows, D)."""
-    assert request is not None
     value = request.value.to(weights.dtype).transpose(-1, -2).unsqueeze(-1)  # (..., D, N, 1)
     return (weights @ value).squeeze(-1).transpose(-1, -2)
 

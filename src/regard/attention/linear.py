@@ -1,13 +1,12 @@
 """Efficient attention: softmax over the features of Q and the positions of K, then Q (Kᵀ V)."""
 
+from functools import partial
+
 from torch import Tensor
 
-from regard.attention import observer
-from regard.attention.attend import Attended
+from regard.attention.dispatch import Attended, Computation, dispatch, weigh
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
-from regard.core.normalize import softmax
-from regard.core.process import limit_threads_after_fork
 from regard.core.request import Request, make_request
 from regard.core.score import dot
 from regard.paths.linear import linear, linear_rows
@@ -43,17 +42,16 @@ def attend_linear(
 
     Returns: the context (..., M, Dv), or `Attended(output, map)`
     """
-    limit_threads_after_fork()
     if query.dim() and key.dim() and query.shape[-1] != key.shape[-1]:
         raise ValueError(
             f"query and key must have the same width, got query {tuple(query.shape)} and key "
             f"{tuple(key.shape)}"
         )
-    request = make_request(
-        query, key, value, score=dot, mask=mask, bias=None, normalize=softmax, dropout=0.0
-    )
-    told = observer.observers() if observer.observing else ()
-    request = observer.edit_request(told, request) if told else request
+    request = make_request(query, key, value, score=dot, mask=mask)
+    return dispatch(request, partial(_computation, causal=causal), return_map=return_map)
+
+
+def _computation(request: Request, causal: bool) -> Computation:
     seen = None
     if request.mask is not None:
         if not request.mask.ignores_queries():
@@ -62,14 +60,14 @@ def attend_linear(
                 f"{request.mask} does; hide keys with lengths(keys), later ones with causal=True"
             )
         seen = request.mask.block(slice(0, 1), slice(0, request.keys), request.grid)[..., 0, :]
-    output = linear(query, key, value, seen=seen, causal=causal)
+
+    def compute(request: Request) -> Tensor:
+        return linear(request.query, request.key, request.value, seen=seen, causal=causal)
 
     def map(request: Request) -> AttentionMap:
         def rows(which: slice) -> Tensor:
             return linear_rows(request.query, request.key, which, seen=seen, causal=causal)
 
-        return AttentionMap(rows, None, (*request.leading, request.queries, request.keys))
+        return AttentionMap(rows, None, (*request.leading, *request.size))
 
-    if told:
-        observer.notify_request(told, request, output, "linear", map)
-    return Attended(output, map(request)) if return_map else output
+    return Computation("linear", compute, map, weigh, zeroes_hidden=True)

@@ -152,6 +152,8 @@ def observed(
         finally:
             calling_module.reset(token)
 
+    # a code object of its own: torch.compile limits the number of graphs for each
+    call.__code__ = call.__code__.replace(co_name=method.__name__)  # type: ignore[attr-defined]
     return call
 
 
@@ -174,58 +176,6 @@ def unobserved(instead: tuple[Observer, ...] = ()) -> Iterator[None]:
         yield
     finally:
         _observers.set(before)
-
-
-def notify_request(
-    listening: tuple[Observer, ...],
-    request: Request,
-    output: Tensor,
-    path: str,
-    map: Callable[[Request], AttentionMap],
-) -> None:
-    """Notify observers of a request that was answered by weights · values."""
-    shape = (*request.leading, request.queries, request.keys)
-    call = AttentionCall(request.value, output, shape, path, request, map, weigh)  # type: ignore
-    notify(listening, call)
-
-
-def weigh(request: Request | None, weights: Tensor, rows: slice) -> Tensor:
-    """The outputs that a request makes from rows of its map."""
-    assert request is not None
-    return request.apply_dropout(weights, rows) @ request.value.to(weights.dtype)
-
-
-def as_one_call(
-    compute: Callable[[Request], Tensor],
-    request: Request,
-    *,
-    path: str,
-    map: Callable[[Request], AttentionMap],
-    drops: bool,
-) -> tuple[Tensor, Request]:
-    """Compute a request in parts, and notify observers of it as one call.
-
-    Args:
-        compute: the request to its output
-        path: the name of this way of computing
-        map: the request to its map
-        drops: whether there is dropout that the request does not contain
-
-    Returns: the output, and the request that made it, after the edits of the observers
-    """
-    listening = observers()
-    if not listening:
-        return compute(request), request
-    request = edit_request(listening, request)
-    with unobserved():
-        output = compute(request)
-    shape = (*request.leading, request.queries, request.keys)
-    combine = None if drops else weigh
-    notify(
-        listening,
-        AttentionCall(request.value, output, shape, path, request, map, combine),  # type: ignore
-    )
-    return output, request
 
 
 @contextmanager

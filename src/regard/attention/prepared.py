@@ -1,16 +1,21 @@
-"""Keys prepared once and asked at every step of a decoder."""
+"""Keys projected once, for the queries of every step of a decoder."""
 
 from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
-from regard.attention import observer
-from regard.attention.attend import Attended, attend, map_of
+from regard.attention.dispatch import (
+    Attended,
+    Computation,
+    LazyRequest,
+    by_path,
+    dispatch,
+    map_of,
+    weigh,
+)
 from regard.core.blocks import can_inspect_values
-from regard.core.mask import Mask
 from regard.core.mask import lengths as real
-from regard.core.normalize import softmax
 from regard.core.process import limit_threads_after_fork
 from regard.core.request import Request, make_request
 from regard.core.score import Additive
@@ -20,7 +25,7 @@ from regard.paths import kernels
 def prepare(
     score: Additive, key: Tensor, value: Tensor, *, lengths: Tensor | None = None
 ) -> "Prepared":
-    """Prepare keys and values to be asked by an additive score, step by step.
+    """Prepare keys and values for the queries of an additive score, step by step.
 
     >>> import torch, regard
     >>> score = regard.Additive(3, 5, hidden=7)
@@ -32,7 +37,7 @@ def prepare(
     True
 
     Args:
-        score: its parameters are taken as they are now
+        score: with its present parameters
         key: (B, N, Dk)
         value: (B, N, Dv)
         lengths: (B,), how many keys of each sequence are real; all if None
@@ -50,7 +55,7 @@ def prepare(
 
 
 class Prepared:
-    """Projected keys and values that a decoder asks at every step. Bahdanau et al. 2015, A.1.2.
+    """Projected keys and values for every step of a decoder. Bahdanau et al. 2015, A.1.2.
 
     With E = exp(2 W₁q) and F = exp(2 W₂k), tanh(W₁q + W₂k) = 1 − 2 / (1 + E F): F is the same at
     every step and is computed once. The gradients of keys and values are sums over the steps and
@@ -68,7 +73,7 @@ class Prepared:
             self._compiled = PreparedKeys(key, value, score.vector, lengths)
 
     def select(self, index: Tensor) -> "Prepared":
-        """Other sequences: entry i is what entry index[i] was."""
+        """The keys and values with entry index[i] as entry i."""
         key, value = self.key.index_select(0, index), self.value.index_select(0, index)
         lengths = None if self.lengths is None else self.lengths.index_select(0, index)
         return Prepared(self.score, key, value, lengths)
@@ -80,10 +85,9 @@ class Prepared:
     def attend(self, query: Tensor, *, return_map: bool) -> Tensor | Attended: ...
 
     def attend(self, query: Tensor, *, return_map: bool = False) -> Tensor | Attended:
-        """The contexts (B, M, Dv) of queries (B, M, Dq), or (B, Dv) of one query each, (B, Dq).
+        """Return the contexts (B, M, Dv) of queries (B, M, Dq), or (B, Dv) of queries (B, Dq).
 
         Args:
-            query: (B, M, Dq) or (B, Dq)
             return_map: also return the lazy map, (B, M, N), where M is 1 for queries (B, Dq)
         """
         if query.dim() not in (2, 3) or len(query) != len(self.key):
@@ -91,58 +95,39 @@ class Prepared:
                 f"query should be ({len(self.key)}, M, Dq) or ({len(self.key)}, Dq), got shape "
                 f"{tuple(query.shape)}"
             )
-        told = observer.observers() if observer.observing else ()
-        if (
-            self._compiled is None
-            or not _can_run(query, self.key.dtype)
-            or observer.any_edits(told)
-        ):
-            return self._attend(query, return_map=return_map)
-        output = self._compiled.attend(self.score.project_query(query))
-        if not told and not return_map:
-            return output
-        if told:
-            self.tell(query, output)
-        return Attended(output, map_of(self._request(query))) if return_map else output
-
-    def tell(self, query: Tensor, output: Tensor) -> None:
-        """Tell those who watch of contexts that compiled code found for queries."""
-        rows = output if output.dim() == 3 else output.unsqueeze(1)
-        observer.notify_request(
-            observer.observers(), self._request(query), rows, "additive_kernel", map_of
-        )
-
-    def _attend(self, query: Tensor, *, return_map: bool) -> Tensor | Attended:
-        """The same by `attend`."""
         rows = query if query.dim() == 3 else query.unsqueeze(1)
-        score, mask = self.score.projected(), self._mask()
-        attended = attend(rows, self.key, self.value, score=score, mask=mask, return_map=return_map)
+        compiled = self._compiled
+        if compiled is not None and _can_run(query, self.key.dtype):
+            asked = self.score.project_query(rows)
+            how = Computation("additive_kernel", lambda _: compiled.attend(asked), map_of, weigh)
+            attended = dispatch(self._lazy(rows), how, return_map=return_map)
+        else:
+            attended = dispatch(self._request(rows), by_path, return_map=return_map)
         if query.dim() == 3:
             return attended
         if isinstance(attended, Attended):
             return attended._replace(output=attended.output.squeeze(1))
         return attended.squeeze(1)
 
-    def _request(self, query: Tensor) -> Request:
-        return make_request(
-            query if query.dim() == 3 else query.unsqueeze(1),
-            self.key,
-            self.value,
-            score=self.score.projected(),
-            mask=self._mask(),
-            bias=None,
-            normalize=softmax,
-            dropout=0.0,
-        )
+    def notify(self, query: Tensor, output: Tensor) -> None:
+        """Notify observers of contexts (B, M, Dv) that compiled code computed for queries."""
+        how = Computation("additive_kernel", lambda _: output, map_of, weigh)
+        dispatch(self._lazy(query), how)
 
-    def _mask(self) -> Mask | None:
-        return None if self.lengths is None else real(self.lengths)
+    def _lazy(self, query: Tensor) -> LazyRequest:
+        tensors = (("query", query), ("key", self.key), ("value", self.value))
+        shape = (*query.shape[:2], self.key.shape[1])
+        return LazyRequest(lambda: self._request(query), self.value, shape, tensors)
+
+    def _request(self, query: Tensor) -> Request:
+        mask = None if self.lengths is None else real(self.lengths)
+        return make_request(query, self.key, self.value, score=self.score.projected(), mask=mask)
 
 
 def _can_run(tensor: Tensor, dtype: torch.dtype) -> bool:
-    """Whether the compiled step can take a tensor, here and now."""
+    """Whether the compiled step can take a tensor here."""
     return (
-        can_inspect_values()
+        can_inspect_values(tensor)
         and tensor.dtype == dtype
         and dtype in (torch.float32, torch.float64)
         and kernels.available(tensor)

@@ -1,18 +1,40 @@
-"""Lowering: a score that is a simpler one in disguise, rewritten as that.
+"""Lowering: a score rewritten as a dot product, or as w · tanh(q + k), where that is possible.
 
-general = project the queries, then dot; biased general folds its bias into them; cosine = unit
+general = project the queries, then dot; biased general adds its bias to them; cosine = unit
 vectors, then dot; location = its positions as keys; additive and concat = project both, then
-w · tanh(q + k). What has no simpler form stays as it is.
+w · tanh(q + k). Any other score stays as it is.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from regard.core.request import Request
-from regard.core.score import Score, additive, dot, precise
+from regard.core.score import AdditiveForm, DotForm, Score, additive, dot, precise
+
+
+class SupportsDot(Protocol):
+    """A score that can be rewritten as scale · (q' · k')."""
+
+    def as_dot(self, query: Tensor, key: Tensor) -> DotForm: ...
+
+
+class SupportsAdditive(Protocol):
+    """A score that can be rewritten as w · tanh(q' + k')."""
+
+    def as_additive(self, query: Tensor, key: Tensor) -> AdditiveForm: ...
+
+
+def is_dot(score: object) -> TypeGuard[SupportsDot]:
+    """Whether a score can be rewritten as a dot product."""
+    return hasattr(score, "as_dot")
+
+
+def is_additive(score: object) -> TypeGuard[SupportsAdditive]:
+    """Whether a score can be rewritten as w · tanh(q + k)."""
+    return hasattr(score, "as_additive")
 
 
 class DotScore:
@@ -24,8 +46,7 @@ class DotScore:
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         return dot(query.to(precise(query.dtype)) * self.scale, key)
 
-    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
-        """The form that fast paths take."""
+    def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
         return query, key, self.scale
 
 
@@ -38,34 +59,39 @@ class TanhScore:
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         return additive(query, key, self.weight)
 
-
-def is_dot(score: Any) -> bool:
-    """Whether a score is a dot product in disguise."""
-    return hasattr(score, "as_dot")
+    def as_additive(self, query: Tensor, key: Tensor) -> AdditiveForm:
+        return query, key, self.weight
 
 
-def is_additive(score: Any) -> bool:
-    """Whether a score is w · tanh(q + k) in disguise."""
-    return hasattr(score, "as_additive")
+def dot_form(request: Request) -> DotForm:
+    """Queries, keys and scale of a request whose score can be rewritten as a dot product."""
+    score: Any = request.score
+    query, key, scale = score.as_dot(request.query, request.key)
+    dtype = request.query.dtype
+    if query.dtype != dtype or key.dtype != dtype:  # autocast projects to another dtype
+        query, key = query.to(dtype), key.to(dtype)
+    return query, key, scale
 
 
 def lower(request: Request) -> Request:
     """The same request with its score in the simplest form."""
-    score: Any = request.score
+    score = request.score
     if is_dot(score):
-        query, key, scale = score.as_dot(request.query, request.key)
+        query, key, scale = dot_form(request)
         return replace(request, query=query, key=key, score=DotScore(scale))
     if is_additive(score):
         query, key, weight = score.as_additive(request.query, request.key)
-        return replace(request, query=query, key=key, score=TanhScore(weight))
+        dtype = request.query.dtype
+        tanh = TanhScore(weight.to(dtype))
+        return replace(request, query=query.to(dtype), key=key.to(dtype), score=tanh)
     return request
 
 
 def freeze(request: Request) -> Request:
-    """The lowered request with the score's parameters as they are now, still differentiable.
+    """The lowered request with copies of the score's parameters, still differentiable.
 
-    An optimizer changes parameters in place; a lazy map must not change with them. What lowering
-    made may be a parameter too: the keys of a location score are.
+    An optimizer changes parameters in place; a lazy map must not change with them. Lowering may
+    return a parameter as well: the keys of a location score are one.
     """
     lowered = lower(request)
     query = request.query if lowered.query is request.query else lowered.query.clone()
@@ -78,10 +104,10 @@ def _frozen(score: Score) -> Score:
         return TanhScore(score.weight.clone())
     if not isinstance(score, nn.Module):
         return score
-    held = {name: tensor.clone() for name, tensor in score.named_parameters()}
-    held |= {name: tensor.clone() for name, tensor in score.named_buffers()}
+    tensors = [*score.named_parameters(), *score.named_buffers()]
+    copies = {name: tensor.clone() for name, tensor in tensors}
 
     def frozen(query: Tensor, key: Tensor) -> Tensor:
-        return torch.func.functional_call(score, held, (query, key))
+        return torch.func.functional_call(score, copies, (query, key))
 
-    return frozen if held else score
+    return frozen if copies else score

@@ -9,13 +9,12 @@ To add one: write the function here and put it in `NORMALIZERS`.
 
 import math
 from collections.abc import Callable
+from typing import Protocol, TypeGuard
 
 import torch
 from torch import Tensor
 
 from regard.core.blocks import can_inspect_values
-
-Normalizer = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -26,9 +25,7 @@ def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """
     if mask is None:
         return torch.softmax(scores, dim=-1)
-    if can_inspect_values() and bool(
-        mask.any(dim=-1).all()
-    ):  # nobody is blind: e^-inf is 0 as it should be
+    if can_inspect_values(mask) and bool(mask.any(dim=-1).all()):  # then e^-inf is 0
         return torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)
     return torch.softmax(_hide(scores, mask, -math.inf), dim=-1).masked_fill(~mask, 0.0)
 
@@ -88,6 +85,21 @@ def hard(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     if mask is not None:
         chosen = chosen.masked_fill(~mask, 0.0)
     return chosen + (soft - soft.detach())
+
+
+class NoisyNormalizer(Protocol):
+    """A normalizer that also takes uniform noise in (0, 1), which `attend` draws by position."""
+
+    needs_noise: bool
+
+    def __call__(
+        self, scores: Tensor, mask: Tensor | None = None, uniform: Tensor | None = None
+    ) -> Tensor: ...
+
+
+def needs_noise(normalize: Callable[..., Tensor]) -> TypeGuard[NoisyNormalizer]:
+    """Whether a normalizer takes noise."""
+    return bool(getattr(normalize, "needs_noise", False))
 
 
 class Gumbel:

@@ -1,8 +1,10 @@
-"""A request: everything one attention call was asked for, checked and in canonical form."""
+"""A request: the arguments of one attention call, checked and in canonical form."""
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import FunctionType
 
 import torch
 from torch import Tensor
@@ -10,23 +12,27 @@ from torch import Tensor
 from regard.core import noise
 from regard.core.blocks import can_inspect_values
 from regard.core.mask import Grid, Mask, as_mask, visible
-from regard.core.normalize import NORMALIZERS
+from regard.core.normalize import NORMALIZERS, Gumbel, needs_noise, softmax
 from regard.core.score import Score, precise
 from regard.core.shapes import broadcast
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Request:
-    """Queries (..., M, Dq), keys (..., N, Dk), values (..., N, Dv) and how they attend."""
+    """Queries (..., M, Dq), keys (..., N, Dk), values (..., N, Dv) and how they attend.
+
+    Never changed; `dataclasses.replace` makes another. (Making a frozen one takes five times as
+    long.)
+    """
 
     query: Tensor
     key: Tensor
     value: Tensor
     score: Score
     mask: Mask | None
-    bias: Tensor | None  # finite; what -inf hid is in the mask
+    bias: Tensor | None  # finite; what -inf hides is in the mask
     normalize: Callable[..., Tensor]
     dropout: float
     seed: Tensor | None
@@ -41,6 +47,11 @@ class Request:
         return self.key.shape[-2]
 
     @property
+    def size(self) -> tuple[int, int]:
+        """(M, N)"""
+        return self.query.shape[-2], self.key.shape[-2]
+
+    @property
     def grid(self) -> Grid:
         return Grid(self.queries, self.keys, len(self.leading), self.query.device)
 
@@ -51,18 +62,18 @@ class Request:
 
     @property
     def cells(self) -> int:
-        """How many numbers the whole map holds."""
-        return math.prod(self.leading) * self.queries * self.keys
+        """The number of cells of the whole map."""
+        return self.leading.numel() * self.queries * self.keys
 
     def tensors(self) -> list[tuple[str, Tensor]]:
-        """What the map is made of, by name."""
+        """The tensors that determine the map, by name."""
         named = [("query", self.query), ("key", self.key), ("bias", self.bias)]
         named += [("mask", tensor) for tensor in (() if self.mask is None else self.mask.tensors())]
         return [(name, tensor) for name, tensor in named if tensor is not None]
 
     def seeded(self) -> "Request":
-        """The request with a seed, if it needs one: from here on its noise is decided."""
-        if not self.dropout and not getattr(self.normalize, "needs_noise", False):
+        """The request with a seed for its noise, if it has any."""
+        if not self.dropout and not needs_noise(self.normalize):
             return self
         return replace(self, seed=noise.draw_seed(self.query.device))
 
@@ -73,10 +84,10 @@ class Request:
         scores = self.score(query, self.key)
         expected = (*self.leading, query.shape[-2], self.keys)
         if not isinstance(scores, Tensor) or not _fits(scores.shape, expected):
-            came = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise ValueError(
                 f"the score should return {expected}, or what broadcasts to it, for query "
-                f"{tuple(query.shape)} and key {tuple(self.key.shape)}, got {came}"
+                f"{tuple(query.shape)} and key {tuple(self.key.shape)}, got {got}"
             )
         scores = scores.to(precise(scores.dtype))
         return scores if bias is None else scores + bias.to(scores.dtype)
@@ -90,24 +101,23 @@ class Request:
     def weights(self, scores: Tensor, rows: slice) -> Tensor:
         """W = normalize(A + mask) for some rows, before dropout.
 
-        A query that sees nothing is normalized as if it saw everything, and then hidden: so it
-        has a finite gradient with any normalizer.
+        A query that sees nothing is normalized as if it saw everything, and then hidden, so that
+        its gradient is finite with any normalizer.
         """
         visible = self.visible(rows)
         mask, blind = visible, False
         if visible is not None:
             seeing = visible.any(-1, keepdim=True)
-            blind = not (can_inspect_values() and bool(seeing.all()))
+            blind = not (can_inspect_values(seeing) and bool(seeing.all()))
             mask = visible | ~seeing if blind else visible
-        if getattr(self.normalize, "needs_noise", False):
+        if needs_noise(self.normalize):
             assert self.seed is not None
-            size = (self.queries, self.keys)
-            uniform = noise.uniform(self.seed, self.leading, rows, size).to(scores.dtype)
+            uniform = noise.uniform(self.seed, self.leading, rows, self.size).to(scores.dtype)
             weights = self.normalize(scores, mask, uniform)
         else:
             weights = self.normalize(scores, mask)
-        ours = any(self.normalize is known for known in NORMALIZERS.values())
-        if visible is None or (ours and not blind):  # ours give hidden keys zero by themselves
+        known = self.normalize in NORMALIZERS.values() or isinstance(self.normalize, Gumbel)
+        if visible is None or (known and not blind):  # these give hidden keys zero by themselves
             return weights
         return weights.masked_fill(~visible, 0.0)
 
@@ -116,19 +126,21 @@ class Request:
         if not self.dropout:
             return weights
         assert self.seed is not None
-        size = (self.queries, self.keys)
-        kept = noise.kept(self.seed, self.dropout, self.leading, rows, size)
+        kept = noise.kept(self.seed, self.dropout, self.leading, rows, self.size)
         return weights.masked_fill(~kept, 0.0) * (1.0 / (1.0 - self.dropout))
 
-    # -------------------------------------------------------------- hidden from everybody
+    # -------------------------------------------------------------- hidden from every query
 
     def zero_hidden(self) -> "Request":
-        """The request with zeros for keys and values that nobody sees, and blind queries.
+        """The request with zeros for keys and values hidden from all queries, and blind queries.
 
-        A weight of zero does not stop NaN or inf: 0 · NaN is NaN. Where nothing is hidden, or
-        everything is finite, this is the request itself.
+        A weight of zero does not stop NaN or inf: 0 · NaN is NaN, and products of large numbers
+        are inf. Without a mask, or if all numbers are moderate, this is the request itself.
         """
-        if self.mask is None or (can_inspect_values() and self._finite()):
+        if self.mask is None:
+            return self
+        tensors = (self.query, self.key, self.value)
+        if can_inspect_values(*tensors) and all(map(is_moderate, tensors)):
             return self
         seen = self.mask.seen(self.grid).unsqueeze(-1)
         seeing = self.mask.seeing(self.grid).unsqueeze(-1)
@@ -139,11 +151,14 @@ class Request:
             value=torch.where(_fit(seen, self.value), self.value, 0.0),
         )
 
-    def _finite(self) -> bool:
-        total = sum(
-            t.detach().sum(dtype=precise(t.dtype)) for t in (self.query, self.key, self.value)
-        )
-        return bool(torch.isfinite(torch.as_tensor(total)))
+
+def is_moderate(tensor: Tensor) -> bool:
+    """Whether a product of any two entries, summed over a row, stays finite."""
+    if not tensor.numel():
+        return True
+    low, high = tensor.detach().aminmax()
+    largest = max(-float(low), float(high))  # NaN if there is one
+    return largest < 1e-4 * math.sqrt(torch.finfo(precise(tensor.dtype)).max)
 
 
 def make_request(
@@ -152,30 +167,47 @@ def make_request(
     value: Tensor,
     *,
     score: Score,
-    mask: Mask | Tensor | None,
-    bias: Tensor | None,
-    normalize: Callable[..., Tensor],
-    dropout: float,
+    mask: Mask | Tensor | None = None,
+    bias: Tensor | None = None,
+    normalize: Callable[..., Tensor] = softmax,
+    dropout: float = 0.0,
 ) -> Request:
-    """Check everything once and put it in canonical form.
+    """Check all arguments once and put them in canonical form.
 
     Raises:
-        TypeError, ValueError: with what was expected, what came, and what to do
+        TypeError, ValueError: with what was expected, what was given, and how to fix it
     """
     _check_tensors(query, key, value)
     if not 0.0 <= dropout < 1.0:
         raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}; 0 drops none")
     mask = None if mask is None else as_mask(mask)
     if bias is not None:
-        _check_bias(bias, query.shape[-2], key.shape[-2])
-        # a broadcast row is written out, so that blocks of rows can be cut from it
-        bias = bias.expand(*bias.shape[:-2], query.shape[-2], key.shape[-2])
-        hidden = bias.detach() == -math.inf
-        if not can_inspect_values() or bool(hidden.any()):
-            bias = bias.masked_fill(hidden, 0.0)
-            mask = visible(~hidden) if mask is None else mask & visible(~hidden)
-    leading = _leading(query, key, value, mask, bias)
+        bias, mask = _canonical_bias(bias, mask, query, key)
+    if not isinstance(normalize, FunctionType) and not torch.compiler.is_compiling():
+        normalize = copy.copy(normalize)  # a temperature may be annealed before backward
+    leading = query.shape[:-2]
+    if bias is not None or not leading == key.shape[:-2] == value.shape[:-2]:
+        leading = _leading([query, key, value] if bias is None else [query, key, value, bias])
+    if mask is not None:
+        leading = masked_leading(mask, leading, query.shape[-2], key.shape[-2], query.device)
     return Request(query, key, value, score, mask, bias, normalize, dropout, None, leading)
+
+
+def _canonical_bias(
+    bias: Tensor, mask: Mask | None, query: Tensor, key: Tensor
+) -> tuple[Tensor, Mask | None]:
+    """A finite bias (..., M, N) in a dtype that the scores can have, and a mask for its -inf."""
+    _check_bias(bias, query.shape[-2], key.shape[-2])
+    # a broadcast row is expanded, so that blocks of rows can be cut from it
+    bias = bias.expand(*bias.shape[:-2], query.shape[-2], key.shape[-2])
+    hidden = bias.detach() == -math.inf
+    if not can_inspect_values(bias) or bool(hidden.any()):
+        bias = bias.masked_fill(hidden, 0.0)
+        mask = visible(~hidden) if mask is None else mask & visible(~hidden)
+    if bias.dtype == torch.float64 != query.dtype:  # half the range: a score is yet to be added
+        most = torch.finfo(torch.float32).max / 2
+        bias = bias.clamp(-most, most).to(torch.float32)
+    return bias, mask
 
 
 def _fits(shape: torch.Size, whole: tuple[int, ...]) -> bool:
@@ -234,22 +266,16 @@ def _check_bias(bias: Tensor, queries: int, keys: int) -> None:
         )
 
 
-def _leading(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: Tensor | None
-) -> torch.Size:
+def _leading(tensors: list[Tensor]) -> torch.Size:
     """The leading dimensions of the map: those of all inputs, broadcast."""
-    tensors = [t for t in (query, key, value, bias) if t is not None]
     try:
-        leading = broadcast(*(t.shape[:-2] for t in tensors))
+        return broadcast(*(t.shape[:-2] for t in tensors))
     except RuntimeError:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
         raise ValueError(
             f"the leading dimensions of query, key, value (and bias) do not broadcast: {shapes}; "
             "they should be equal, 1 or absent"
         ) from None
-    if mask is None:
-        return leading
-    return masked_leading(mask, leading, query.shape[-2], key.shape[-2], query.device)
 
 
 def masked_leading(
@@ -259,7 +285,10 @@ def masked_leading(
     grid = Grid(queries, keys, len(leading), device)
     mask.check(grid)
     try:
-        wide = broadcast(leading, mask.spread(grid))
+        own = mask.spread(grid)
+        if not own or own == leading:
+            return leading
+        wide = broadcast(leading, own)
     except RuntimeError:
         raise ValueError(
             f"mask {mask} does not fit a map of shape {(*leading, queries, keys)}; its leading "

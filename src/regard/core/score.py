@@ -124,7 +124,8 @@ def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
         return torch.tanh(block.unsqueeze(-2) + key.unsqueeze(-3)) @ weight
 
     wide = broadcast(query.shape[:-2], key.shape[:-2])
-    return by_rows(rows, query, elements=math.prod(wide) * key.shape[-2] * key.shape[-1])
+    elements = math.prod(wide) * key.shape[-2] * key.shape[-1]
+    return by_rows(rows, query, elements=elements, reads=(key, weight))
 
 
 def concat(query: Tensor, key: Tensor, weight: Tensor, vector: Tensor) -> Tensor:

@@ -212,16 +212,16 @@ class GraphAttention(nn.Module):
         kept = drop(weights, dropout, True)
         context = edge_sum(kept, value.to(weights.dtype), target, source, len(nodes))
         if observer.observing:
-            self._tell(weights, value, context, target, source)
+            self._notify(weights, value, context, target, source)
         output = self._combined(context.to(value.dtype))
         return AttendedEdges(output, weights.to(value.dtype)) if return_map else output
 
-    def _tell(
+    def _notify(
         self, weights: Tensor, value: Tensor, context: Tensor, target: Tensor, source: Tensor
     ) -> None:
-        """Whoever watches sees the edges as a map, (heads, N, N)."""
+        """Notify observers of the edges as a map, (heads, N, N)."""
         nodes, by_heads = len(value), value.transpose(0, 1)  # (heads, N, dim)
-        report = observer.AttentionCall(
+        call = observer.AttentionCall(
             by_heads,
             context.transpose(0, 1),
             (self.heads, nodes, nodes),
@@ -233,7 +233,7 @@ class GraphAttention(nn.Module):
             else lambda _, rows, __: rows @ by_heads.to(rows.dtype),
             weights=weights,
         )
-        observer.notify(observer.observers(), report)
+        observer.notify(observer.observers(), call)
 
     def _edited(
         self, scores: Tensor, query: Tensor, key: Tensor, value: Tensor, edges: Tensor

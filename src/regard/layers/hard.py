@@ -20,7 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Attended, attend, observer
+from regard.attention import Attended, attend
+from regard.attention.dispatch import Computation, dispatch, weigh
 from regard.attention.observer import observed
 from regard.core import noise
 from regard.core.blocks import by_rows
@@ -29,7 +30,6 @@ from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.names import find_score
 from regard.core.normalize import hard as straight_through
-from regard.core.normalize import softmax
 from regard.core.request import Request, make_request
 from regard.core.score import General, Score
 from regard.paths.additive import with_kernel
@@ -165,20 +165,27 @@ class HardAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         self._check(query, key)
-        score = find_score(self.score)
-        request = make_request(
-            query, key, value, score=score, mask=mask, bias=None, normalize=softmax, dropout=0.0
-        )
-        if observer.observing:
-            request = observer.edit_request(observer.observers(), request)
-        request = with_kernel(lower(request.zero_hidden()))
-        leading, N, width = request.leading, request.keys, value.shape[-1]
+        request = make_request(query, key, value, score=find_score(self.score), mask=mask)
+        choices: list[Choice] = []  # of the one computation, besides its output
+
+        def compute(request: Request) -> Tensor:
+            choices.append(self._choose(request))
+            return choices[0].output
+
+        how = Computation("choice", compute, lambda request: _map(request, choices[0]), weigh)
+        dispatch(request, how)
+        return choices[0]
+
+    def _choose(self, request: Request) -> Choice:
+        request = with_kernel(lower(request))
+        query, leading = request.query, request.leading
+        N, width = request.keys, request.value.shape[-1]
         if not N:
             empty = query.new_zeros(*leading, request.queries)
             index = torch.full_like(empty, -1, dtype=torch.long)
             return Choice(query.new_zeros(*empty.shape, width), index, empty, empty)
         seed = noise.draw_seed(query.device) if self.training else None
-        query = request.query.expand(*leading, *request.query.shape[-2:])
+        query = query.expand(*leading, *query.shape[-2:])
         with torch.no_grad():
             index = by_rows(partial(_best, request, seed), query, elements=row_elements(request))
         likely = by_rows(
@@ -187,9 +194,6 @@ class HardAttention(nn.Module):
         blind = index < 0
         taken = index.clamp(min=0).expand(*index.shape[:-1], width)
         output = request.value.expand(*leading, N, width).gather(-2, taken).masked_fill(blind, 0.0)
-        if observer.observing:
-            map = partial(_chosen_map, index)
-            observer.notify_request(observer.observers(), request, output, "choice", map)
         log_probability, entropy = likely.unbind(-1)
         return Choice(output, index.squeeze(-1), log_probability, entropy)
 
@@ -218,14 +222,14 @@ def _best(request: Request, seed: Tensor | None, query: Tensor, rows: slice) -> 
     return index.masked_fill(~mask.any(-1, keepdim=True), -1)
 
 
-def _chosen_map(index: Tensor, request: Request) -> AttentionMap:
-    """One at each chosen key (..., M, 1), zeros elsewhere and where nothing was chosen."""
+def _map(request: Request, choice: Choice) -> AttentionMap:
+    """One at each chosen key, zeros elsewhere and where nothing was chosen."""
 
     def rows(some: slice) -> Tensor:
-        key = torch.arange(request.keys, device=index.device)
-        return (index[..., some, :] == key).to(request.value.dtype)
+        key = torch.arange(request.keys, device=request.key.device)
+        return (choice.chosen[..., some].unsqueeze(-1) == key).to(request.value.dtype)
 
-    return AttentionMap(rows, None, (*request.leading, request.queries, request.keys))
+    return AttentionMap(rows, None, (*request.leading, *request.size))
 
 
 def _likelihood(request: Request, query: Tensor, index: Tensor, rows: slice) -> Tensor:

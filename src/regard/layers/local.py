@@ -5,13 +5,13 @@ backward.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Attended, attend, explain, observer
+from regard.attention import Attended, attend, explain
+from regard.attention.dispatch import Computation, dispatch, weigh
 from regard.attention.observer import observed
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
@@ -140,14 +140,9 @@ class LocalAttention(nn.Module):
         value = key if value is None else value
         self._check(query=query, key=key)
         request = self._request(query, key, value, mask)
-        if self.center is None:
-            position = torch.arange(offset, offset + request.queries, device=query.device)
-            center = position.unsqueeze(-1)
-            output, request = self._observed(request, center, lambda it: self._along(it, offset))
-        else:
-            center = self._predicted(request)
-            output, request = self._observed(request, center, lambda it: self._around(it, center))
-        return Attended(output, self._map(request, center)) if return_map else output
+        position = torch.arange(offset, offset + request.queries, device=query.device)
+        compute = self._around if self.center else lambda request, _: self._along(request, offset)
+        return self._attend(request, position.unsqueeze(-1), compute, return_map)
 
     # -------------------------------------------------------------- decoding
 
@@ -202,27 +197,36 @@ class LocalAttention(nn.Module):
             visible = None if state.visible is None else state.visible[:, 0]
             request = self._request(state.grouped(x), key, key, visible)
             position = state.length
-        if self.center is None:
-            shape = (*request.leading, request.queries, 1)
-            center = torch.full(shape, position, device=x.device)
-        else:
-            center = self._predicted(request)
-        output, request = self._observed(request, center, lambda it: self._around(it, center))
-        map = self._map(request, center) if return_map else None
+        own = torch.full((*request.leading, request.queries, 1), position, device=x.device)
+        attended = self._attend(request, own, self._around, return_map)
         if isinstance(state, SharedMemory):
-            output = state.ungrouped(output)
-            map = None if map is None else computed_map(map, state.ungrouped)
+            if isinstance(attended, Attended):
+                map = computed_map(attended.map, state.ungrouped)
+                attended = Attended(state.ungrouped(attended.output), map)
+            else:
+                attended = state.ungrouped(attended)
             state = state.stepped(1)
-        return (output if map is None else Attended(output, map)), state
+        return attended, state
 
     # -------------------------------------------------------------- parts
 
-    def _observed(
-        self, request: Request, center: Tensor, compute: Callable[[Request], Tensor]
-    ) -> tuple[Tensor, Request]:
-        """Compute in chunks what observers see as one call; with the request after their edits."""
-        map = partial(self._map, center=center)
-        return observer.as_one_call(compute, request, path="local", map=map, drops=self._drop() > 0)
+    def _attend(
+        self,
+        request: Request,
+        position: Tensor,
+        compute: Callable[[Request, Tensor], Tensor],
+        return_map: bool,
+    ) -> Tensor | Attended:
+        """Compute in chunks, around positions or learned centres, what is one attention call."""
+        centers: list[Tensor] = []
+
+        def run(request: Request) -> Tensor:
+            centers.append(position if self.center is None else self._predicted(request))
+            return compute(request, centers[0])
+
+        combine = None if self._drop() else weigh
+        how = Computation("local", run, lambda request: self._map(request, centers[0]), combine)
+        return dispatch(request, how, return_map=return_map)
 
     def _along(self, request: Request, offset: int) -> Tensor:
         """Attend around each query's own position.
@@ -247,15 +251,13 @@ class LocalAttention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
     ) -> Request:
         score = find_score(self.score)
-        request = make_request(
-            query, key, value, score=score, mask=mask, bias=None, normalize=softmax, dropout=0.0
-        )
+        request = make_request(query, key, value, score=score, mask=mask)
         if len(request.leading) > 1:
             raise ValueError(
                 f"local attention has no heads: a mask should be (M, N) or (batch, M, N), got "
                 f"{request.mask} for query {tuple(query.shape)}"
             )
-        return request.zero_hidden()
+        return request
 
     def _predicted(self, request: Request) -> Tensor:
         """The centres p that the layer learned, (B, M, 1)."""
@@ -282,7 +284,7 @@ class LocalAttention(nn.Module):
             fade = self._fade(distance)
             return (found if fade is None else found * fade).to(request.value.dtype)
 
-        return AttentionMap(weights, scores, (*request.leading, request.queries, request.keys))
+        return AttentionMap(weights, scores, (*request.leading, *request.size))
 
     def _check(self, **inputs: Tensor) -> None:
         for name, x in inputs.items():

@@ -120,7 +120,7 @@ class MemoryAttention(nn.Module):
         state = MemoryState(memory, read_weights, write_weights)
         output = state.read()
         if observer.observing:
-            _tell(state, output)
+            _notify(state, output)
         return output, state
 
     def _address(self, head: Tensor, memory: Tensor, previous: Tensor) -> Tensor:
@@ -156,11 +156,11 @@ class MemoryAttention(nn.Module):
         )
 
 
-def _tell(state: MemoryState, read: Tensor) -> None:
-    """Whoever watches sees where the heads wrote and read, as maps (batch, heads, 1, slots)."""
+def _notify(state: MemoryState, read: Tensor) -> None:
+    """Notify observers where the heads wrote and read, as maps (batch, heads, 1, slots)."""
     value = state.memory.unsqueeze(1)  # (batch, 1, slots, width)
 
-    def looked(weights: Tensor, output: Tensor | None, part: str) -> observer.AttentionCall:
+    def call(weights: Tensor, output: Tensor | None, part: str) -> observer.AttentionCall:
         row = weights.unsqueeze(-2)
         map = AttentionMap(lambda rows: row[..., rows, :], None, row.shape)
         combine = None if output is None else lambda _, weights, __: weights @ value
@@ -168,7 +168,7 @@ def _tell(state: MemoryState, read: Tensor) -> None:
             value, output, row.shape, "memory", None, lambda _: map, combine, part
         )
 
-    told = observer.observers()
-    observer.notify(told, looked(state.write_weights, None, "write"))
+    listening = observer.observers()
+    observer.notify(listening, call(state.write_weights, None, "write"))
     heads = read.unflatten(-1, (state.read_weights.shape[1], 1, -1))  # (batch, reads, 1, width)
-    observer.notify(told, looked(state.read_weights, heads, "read"))
+    observer.notify(listening, call(state.read_weights, heads, "read"))

@@ -1,6 +1,6 @@
-"""One step of dot-product attention: a few queries, two matrix products.
+"""One step of dot-product attention: one or a few queries, by two matrix products.
 
-A step is so small that choosing a path would take longer than computing it.
+A step computes so little that choosing a path would take longer than the path.
 """
 
 from collections.abc import Callable
@@ -8,11 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.attention import observer
-from regard.attention.attend import map_of
+from regard.attention.dispatch import Attended, Computation, LazyRequest, dispatch, weigh
 from regard.core.map import AttentionMap
 from regard.core.mask import as_mask
-from regard.core.names import find_normalizer, find_score
+from regard.core.names import find_score
 from regard.core.request import Request, make_request
 
 TINY = 400
@@ -20,11 +19,9 @@ TINY = 400
 
 
 def can_step(query: Tensor, key: Tensor) -> bool:
-    """Whether `attend_step` applies: in float32 or float64, without gradients and edits."""
-    return (
-        query.dtype in (torch.float32, torch.float64)
-        and not (torch.is_grad_enabled() and (query.requires_grad or key.requires_grad))
-        and not (observer.observing and observer.any_edits(observer.observers()))
+    """Whether `attend_step` can compute this: it has no gradient."""
+    return query.dtype in (torch.float32, torch.float64) and not (
+        torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
     )
 
 
@@ -55,23 +52,48 @@ def attend_step(
     """
     batch, shared, N, width = key.shape
     rows = query.shape[1] // shared * query.shape[2]  # heads that share keys are queries of one
-    q = (query * width**-0.5).reshape(batch * shared, rows, width)
-    scores = torch.bmm(q, key.flatten(0, 1).mT).view(*query.shape[:3], N)
-    if bias is not None:
-        scores = scores + bias
-    weights = _softmax(scores if shade is None else scores + shade)
-    output = _weigh(weights.view(batch * shared, rows, N), value.flatten(0, 1)).view(query.shape)
-    if observer.observing:
-        _notify(query, key, value, shade, bias, output, weights)
-    if not return_map:
-        return change(output), None
-    shape = change(weights[..., :0]).shape
-    map = AttentionMap(
-        lambda rows: change(weights)[..., rows, :],
-        lambda rows: change(scores)[..., rows, :],
-        (*shape[:-1], weights.shape[-1]),
+    found: list[Tensor] = []  # scores and weights
+
+    def compute(_: Request) -> Tensor:
+        q = (query * width**-0.5).reshape(batch * shared, rows, width)
+        scores = torch.bmm(q, key.flatten(0, 1).mT).view(*query.shape[:3], N)
+        if bias is not None:
+            scores = scores + bias
+        weights = _softmax(scores if shade is None else scores + shade)
+        found.extend((scores, weights))
+        return _weigh(weights.view(batch * shared, rows, N), value.flatten(0, 1)).view(query.shape)
+
+    def request() -> Request:
+        group = query.shape[1] // shared
+        return make_request(
+            query,
+            key.repeat_interleave(group, 1) if group > 1 else key,
+            value.repeat_interleave(group, 1) if group > 1 else value,
+            score=find_score("scaled_dot"),
+            mask=None if shade is None else as_mask(shade == 0),
+            bias=bias,
+        )
+
+    def map_of_step(_: Request) -> AttentionMap:
+        scores, weights = found
+        return AttentionMap(
+            lambda rows: weights[..., rows, :], lambda rows: scores[..., rows, :], weights.shape
+        )
+
+    how = Computation("step", compute, map_of_step, weigh, weights=lambda: found[1])
+    tensors = (("query", query), ("key", key), ("value", value))
+    lazy = LazyRequest(request, value, (*query.shape[:3], N), tensors)
+    attended = dispatch(lazy, how, return_map=return_map)
+    if not isinstance(attended, Attended):
+        return change(attended), None
+    map = attended.map
+    shape = change(attended.output[..., :0]).shape
+    changed = AttentionMap(
+        lambda rows: change(map.dense())[..., rows, :],
+        lambda rows: change(map.scores.dense())[..., rows, :],
+        (*shape[:-1], N),
     )
-    return change(output), map
+    return change(attended.output), changed
 
 
 def _softmax(scores: Tensor) -> Tensor:
@@ -87,41 +109,3 @@ def _weigh(weights: Tensor, value: Tensor) -> Tensor:
     if weights.shape[1] == 1 and value.shape[1] * value.shape[2] < TINY:
         return (weights.mT * value).sum(1, keepdim=True)
     return torch.bmm(weights, value)
-
-
-def _notify(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    shade: Tensor | None,
-    bias: Tensor | None,
-    output: Tensor,
-    weights: Tensor,
-) -> None:
-    """Notify observers of the call, as `attend` would; the request is made when it is needed."""
-    group = query.shape[1] // key.shape[1]
-
-    def request() -> Request:
-        return make_request(
-            query,
-            key.repeat_interleave(group, 1) if group > 1 else key,
-            value.repeat_interleave(group, 1) if group > 1 else value,
-            score=find_score("scaled_dot"),
-            mask=None if shade is None else as_mask(shade == 0),
-            bias=bias,
-            normalize=find_normalizer("softmax"),
-            dropout=0.0,
-        ).seeded()
-
-    call = observer.AttentionCall(
-        value,
-        output,
-        tuple(weights.shape),
-        "step",
-        request,
-        map_of,  # type: ignore[arg-type]
-        observer.weigh,
-        tensors=(("query", query), ("key", key), ("value", value)),
-        weights=weights,
-    )
-    observer.notify(observer.observers(), call)

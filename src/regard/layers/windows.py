@@ -17,7 +17,7 @@ from regard.core.blocks import by_rows
 from regard.core.lower import DotScore, lower
 from regard.core.normalize import softmax
 from regard.core.request import Request
-from regard.core.score import DotForm, Score, precise
+from regard.core.score import Score, precise
 from regard.core.weighted_sum import weighted_sum
 from regard.layers.dropout import drop
 from regard.paths.additive import with_kernel
@@ -160,18 +160,11 @@ def around(
     return context.gather(1, plan.slot.unsqueeze(-1).expand(-1, -1, context.shape[-1]))
 
 
-class _Product(DotScore):
-    """scale · (q · k), which may be fused."""
-
-    def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
-        return query, key, self.scale
-
-
 def _lowered(request: Request) -> tuple[Tensor, Tensor, Score]:
     """Queries, keys and a score that knows no positions; a location score has them as keys."""
     lowered = lower(request)
     if isinstance(lowered.score, DotScore):
-        return lowered.query, lowered.key, _Product(lowered.score.scale)
+        return lowered.query, lowered.key, lowered.score
     return request.query, request.key, request.score
 
 

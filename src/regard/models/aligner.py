@@ -107,7 +107,8 @@ class GlobalAligner(nn.Module):
         contexts = torch.bmm(weights, memory.states)
         if listening:
             query = torch.cat((first[0].unsqueeze(1), states[:, :-1]), dim=1)
-            prepare(self.score, memory.states, memory.states, lengths=counts).tell(query, contexts)
+            prepared = prepare(self.score, memory.states, memory.states, lengths=counts)
+            prepared.notify(query, contexts)
         return states, contexts
 
     def start(self, memory: Memory) -> SharedMemory:

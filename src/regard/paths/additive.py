@@ -1,9 +1,9 @@
-"""The kernels path: additive attention by the compiled kernels.
+"""The additive_kernel path: additive attention by the compiled kernels.
 
 tanh(a + b) = 1 − 2 / (1 + e^{2a} · e^{2b}), so the M · N · H transcendental calls of the textbook
 become (M + N) · H of them, and no M × N × H tensor exists. With softmax, and a mask whose queries
 see whole intervals of keys, one kernel goes from projections to context; for everything else the
-kernel gives the scores and the blockwise path does the rest.
+kernel computes the scores and the blockwise path does the rest.
 """
 
 from dataclasses import replace
@@ -31,14 +31,14 @@ class KernelScore:
 
 
 def with_kernel(request: Request) -> Request:
-    """A lowered request, its tanh score computed by the kernel where there is one."""
+    """A lowered request whose tanh score, if it has one, is computed by the kernel."""
     if isinstance(request.score, TanhScore):
         return replace(request, score=KernelScore(request.score.weight))
     return request
 
 
 def unsupported_reason(request: Request) -> str | None:
-    """Why the kernel cannot serve this request, or None."""
+    """Why the kernel cannot compute this request, or None."""
     if not is_additive(request.score):
         return "the score is not w · tanh(q + k)"
     if request.normalize is not softmax:
@@ -54,7 +54,7 @@ def unsupported_reason(request: Request) -> str | None:
 
 def additive(request: Request) -> Tensor:
     """Softmax of w · tanh(q + k) over each query's interval of keys, times V, (..., M, Dv)."""
-    request = lower(request.zero_hidden())
+    request = lower(request)
     assert isinstance(request.score, TanhScore)
     leading = request.leading
     output = kernels.additive_attention(

@@ -16,18 +16,22 @@ from regard.paths.score_memory import score_memory
 
 def blockwise(request: Request) -> Tensor:
     """Scores → map → weighted sum, a block of queries at a time, (..., M, Dv)."""
-    request = with_kernel(lower(request.zero_hidden()))
+    request = with_kernel(lower(request))
 
     def block(query: Tensor, bias: Tensor | None, rows: slice) -> Tensor:
-        scores = request.scores(query, bias)
-        weights = request.apply_dropout(request.weights(scores, rows), rows)
-        return context(weights, request.value)
+        return context(request, request.scores(query, bias), rows)
 
-    return by_rows(block, request.query, request.bias, elements=row_elements(request))
+    return by_rows(
+        block,
+        request.query,
+        request.bias,
+        elements=row_elements(request),
+        reads=(request.key, request.value),
+    )
 
 
 def row_elements(request: Request) -> int:
-    """How many numbers one row of a lowered request needs while it is worked on."""
+    """How many numbers one row of a lowered request needs while it is computed."""
     elements = request.leading.numel() * request.keys
     if isinstance(request.score, DotScore | KernelScore):
         return elements

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from regard.core.blocks import BLOCK_ELEMENTS, in_functorch
@@ -14,35 +16,40 @@ from regard.paths.blockwise import blockwise
 from regard.paths.kernels import compile as compiled
 from regard.paths.reference import reference
 
-PATHS: dict[str, Callable[[Request], Tensor]] = {
-    "reference": reference,
-    "fused": fused.fused,
-    "banded": banded.banded,
-    "additive_kernel": additive.additive,
-    "gather": gather.gather,
-    "blockwise": blockwise,
-}
+TINY = 64
+"""Cells of a map up to which no fast path is worth its preparation."""
 
-UNSUPPORTED_REASON: dict[str, Callable[[Request], str | None]] = {
-    "fused": fused.unsupported_reason,
-    "banded": banded.unsupported_reason,
-    "additive_kernel": additive.unsupported_reason,
-    "gather": gather.unsupported_reason,
+
+class Path(NamedTuple):
+    """A way of computing requests."""
+
+    compute: Callable[[Request], Tensor]
+    unsupported_reason: Callable[[Request], str | None] = lambda request: None
+    zeroes_hidden: Callable[[Request], bool] = lambda request: False
+    """Whether it keeps hidden NaN and inf out of its result; else they are zeroed before."""
+
+
+PATHS: dict[str, Path] = {
+    "reference": Path(reference),
+    "fused": Path(fused.fused, fused.unsupported_reason, fused.zeroes_hidden),
+    "banded": Path(banded.banded, banded.unsupported_reason, fused.zeroes_hidden),
+    "additive_kernel": Path(additive.additive, additive.unsupported_reason),
+    "gather": Path(gather.gather, gather.unsupported_reason),
+    "blockwise": Path(blockwise),
 }
-"""Paths that cannot do everything say why; the others take any request."""
 
 
 def choose(request: Request, path: str = "auto") -> tuple[str, str]:
     """The name of the path to take and the reason, cheapest first.
 
     Raises:
-        ValueError: if a path asked for by name is unknown or cannot do this
+        ValueError: if a path given by name is unknown or cannot compute this
     """
     if path != "auto":
         return _named(request, path)
     if in_functorch():
-        return "reference", "torch.func or forward-mode AD is at work and needs the plain formula"
-    if request.cells <= fused.TINY:
+        return "reference", "torch.func or forward-mode AD is active and needs the plain formula"
+    if request.cells <= TINY:
         return "reference", f"a map of {request.cells} cells is too small for a fast path to pay"
     if gather.unsupported_reason(request) is None:
         return "gather", "hard attention without a gradient fetches one value for each query"
@@ -54,7 +61,8 @@ def choose(request: Request, path: str = "auto") -> tuple[str, str]:
             return "banded", f"{request.mask} hides whole blocks of keys, which are skipped"
         return "fused", "the score is a dot product and its softmax is fused by torch"
     if is_additive(request.score):
-        how = "compiled" if compiled.available(request.query) else "computed by torch"
+        native = not torch.compiler.is_compiling() and compiled.available(request.query)
+        how = "compiled" if native else "computed by torch"
         why = additive.unsupported_reason(request)
         if why:
             return "blockwise", f"the score is {how}, the rest runs in blocks of queries ({why})"
@@ -65,10 +73,10 @@ def choose(request: Request, path: str = "auto") -> tuple[str, str]:
 def _named(request: Request, path: str) -> tuple[str, str]:
     if path not in PATHS:
         raise ValueError(f"unknown path {path!r}{did_you_mean(path, ['auto', *PATHS])}")
-    why = UNSUPPORTED_REASON[path](request) if path in UNSUPPORTED_REASON else None
+    why = PATHS[path].unsupported_reason(request)
     if why:
         raise ValueError(f"path {path!r} cannot do this: {why}; use path='auto'")
-    return path, "asked for by name"
+    return path, "chosen by name"
 
 
 @dataclass(frozen=True)
@@ -90,9 +98,8 @@ class Plan:
 def plan(request: Request, path: str = "auto") -> Plan:
     """The choice with its estimated cost, for one forward pass."""
     name, reason = choose(request, path)
-    cells = (
-        banded.visible_cells(request) if name in ("banded", "additive_kernel") else request.cells
-    )
+    skips = name in ("banded", "additive_kernel")
+    cells = banded.visible_cells(request) if skips else request.cells
     width, value_width = request.query.shape[-1], request.value.shape[-1]
     # a multiplication and an addition per dot product; tanh, factored, takes about eight
     score = (8 if is_additive(request.score) else 2) * width
@@ -104,7 +111,7 @@ def plan(request: Request, path: str = "auto") -> Plan:
 
 
 def _short(number: int) -> str:
-    """A large number for people.
+    """A large number with a unit.
 
     >>> _short(12_345_678)
     '12.3 M'

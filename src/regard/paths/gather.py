@@ -1,7 +1,7 @@
 """The gather path: hard attention at inference fetches the one value that was chosen.
 
-No weights exist: each query finds its best key, block by block, and takes that key's value. It
-costs the scores and one row of V per query, where a map of ones and zeros would cost M · N · Dv.
+It makes no weights: each query finds its best key, block by block, and takes that key's value. It
+costs the scores and one row of V per query; a map of ones and zeros would cost M · N · Dv.
 """
 
 import math
@@ -19,19 +19,19 @@ from regard.paths.blockwise import row_elements
 
 
 def unsupported_reason(request: Request) -> str | None:
-    """Why nothing can be gathered for this request, or None."""
+    """Why values cannot be gathered for this request, or None."""
     if request.normalize is not hard:
         return "the normalizer is not hard"
     if request.dropout:
         return "dropout scales the weights"
     if torch.is_grad_enabled() and _may_need_gradient(request):
-        return "a gradient may be wanted, which goes through the softmax"
+        return "a gradient may be needed, which goes through the softmax"
     return None
 
 
 def gather(request: Request) -> Tensor:
     """The value of each query's best visible key, (..., M, Dv)."""
-    request = with_kernel(lower(request.zero_hidden()))
+    request = with_kernel(lower(request))
     leading, keys = request.leading, request.keys
     value = request.value.expand(*leading, keys, request.value.shape[-1])
 

@@ -1,4 +1,4 @@
-"""Any leading dimensions as (batch, heads), the way torch's fused attention wants them."""
+"""Any leading dimensions as (batch, heads), as torch's fused attention expects them."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from regard.core.key_range import KeyRange
-from regard.core.request import Request
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Layout:
         return block.reshape(batch.numel(), heads.numel(), *block.shape[-2:])
 
     def fold_key_range(self, keys: KeyRange, queries: int) -> KeyRange | None:
-        """(..., M) to (batch or 1, M); None if heads of one sequence see different keys."""
+        """(..., M) to (batch or 1, M); None if the heads of one sequence see different keys."""
         parts = []
         for part in keys:
             part = torch.as_tensor(part, device=keys.low.device)
@@ -81,11 +80,10 @@ class Layout:
         return output.reshape(*self.leading, *output.shape[-2:])
 
 
-def layout(request: Request) -> Layout:
-    """The layout of a request."""
-    leading = request.leading
+def layout(leading: torch.Size, key: Tensor, value: Tensor) -> Layout:
+    """The layout of a map with these leading dimensions, made from key and value."""
     count = len(leading)
-    tails = [(*(1,) * count, *t.shape[:-2])[-1:] for t in (request.key, request.value)]
+    tails = [(*(1,) * count, *t.shape[:-2])[-1:] for t in (key, value)]
     grouped = count > 0 and leading[-1] > 1 and all(tail == (1,) for tail in tails)
     if grouped:
         return Layout(leading, max(count - 2, 0) if count > 2 else count - 1, True)

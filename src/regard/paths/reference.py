@@ -13,13 +13,11 @@ from regard.core.weighted_sum import weighted_sum
 
 def reference(request: Request) -> Tensor:
     """Scores → map → weighted sum, (..., M, Dv)."""
-    request = request.zero_hidden()
     scores = request.scores(request.query, request.bias)
-    weights = request.weights(scores, request.rows)
-    weights = request.apply_dropout(weights, request.rows)
-    return context(weights, request.value)
+    return context(request, scores, request.rows)
 
 
-def context(weights: Tensor, value: Tensor) -> Tensor:
-    """Weights in float32 or better, times values, in the dtype of the values."""
-    return weighted_sum(weights, value.to(weights.dtype)).to(value.dtype)
+def context(request: Request, scores: Tensor, rows: slice) -> Tensor:
+    """The outputs of some rows from their scores, in the dtype of the values, (..., rows, Dv)."""
+    weights = request.apply_dropout(request.weights(scores, rows), rows)
+    return weighted_sum(weights, request.value.to(weights.dtype)).to(request.value.dtype)

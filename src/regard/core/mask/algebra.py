@@ -130,7 +130,11 @@ class Visible(Mask):
 
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
         tensor = self._wide(grid)
-        return tensor[..., keys] if tensor.shape[-2] == 1 else tensor[..., rows, keys]
+        if keys != slice(0, grid.keys):
+            tensor = tensor[..., keys]
+        if tensor.shape[-2] == 1 or rows == slice(0, grid.queries):
+            return tensor
+        return tensor[..., rows, :]
 
     def key_range(self, grid: Grid) -> KeyRange:
         return ranges.of_rows(self._wide(grid))
@@ -143,9 +147,13 @@ class Visible(Mask):
 
     def _wide(self, grid: Grid) -> Tensor:
         """The tensor as (..., M, N), or (..., 1, N) if it is the same for every query."""
-        tensor = self.tensor.to(grid.device)
-        tensor = tensor if tensor.dim() >= 2 else tensor.expand(1, grid.keys)
-        return tensor.expand(*tensor.shape[:-1], grid.keys)
+        tensor = self.tensor
+        if tensor.device != grid.device:
+            tensor = tensor.to(grid.device)
+        if tensor.dim() < 2:
+            return tensor.expand(1, grid.keys)
+        wide = tensor.shape[-1] == grid.keys
+        return tensor if wide else tensor.expand(*tensor.shape[:-1], grid.keys)
 
     def __repr__(self) -> str:
         return f"visible{tuple(self.tensor.shape)}"

@@ -8,6 +8,7 @@ from torch import Tensor
 from regard.core import key_range as ranges
 from regard.core.key_range import KeyRange
 from regard.core.mask.algebra import And, Grid, Mask, Visible, align, check_leading, visible
+from regard.core.shapes import broadcast
 
 
 class Lengths(Mask):
@@ -38,6 +39,10 @@ class Lengths(Mask):
             return seen
         query = torch.arange(rows.start, rows.stop, device=grid.device).unsqueeze(-1)
         return seen & (query < self._aligned(self.queries, grid)[..., None, None])
+
+    def spread(self, grid: Grid) -> torch.Size:
+        own = [t.shape + (1,) * (grid.leading - t.dim()) for t in self.tensors()]
+        return torch.Size(own[0]) if len(own) == 1 else broadcast(*own)
 
     def key_range(self, grid: Grid) -> KeyRange:
         high = self._aligned(self.keys, grid).unsqueeze(-1)

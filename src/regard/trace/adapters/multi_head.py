@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.attend import map_of
+from regard.attention.dispatch import map_of
 from regard.attention.observer import AttentionCall
 from regard.core.mask import Mask, visible
 from regard.core.normalize import softmax

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from regard.attention.attend import map_of
+from regard.attention.dispatch import map_of
 from regard.attention.observer import (
     AttentionCall,
     Observer,

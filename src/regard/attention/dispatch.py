@@ -1,0 +1,151 @@
+"""The one way of every attention call: edit, choose, zero what is hidden, compute, notify.
+
+`attend` and its relatives, and each layer that computes attention itself, make a `Request` and
+hand it to `dispatch` with what computes it. A step that is quicker than making a request hands over
+a `LazyRequest`, which is made for edits and maps only.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from regard.attention import observer
+from regard.attention.observer import AttentionCall
+from regard.core.blocks import version_check
+from regard.core.lower import freeze
+from regard.core.map import AttentionMap
+from regard.core.process import limit_threads_after_fork
+from regard.core.request import Request
+from regard.paths.additive import with_kernel
+from regard.paths.choice import PATHS, choose
+
+
+class Attended(NamedTuple):
+    """The context, and the map that made it."""
+
+    output: Tensor
+    map: AttentionMap
+
+
+class LazyRequest(NamedTuple):
+    """What observers are told of a computation that is quicker than making its request."""
+
+    make: Callable[[], Request]
+    value: Tensor  # (..., N, Dv)
+    shape: tuple[int, ...]  # of the map, (..., M, N)
+    tensors: tuple[tuple[str, Tensor], ...]  # what the request is made of, by name
+
+
+class Computation(NamedTuple):
+    """How a request is computed.
+
+    `combine` maps rows of the map to rows of the output, as `compute` does; None if that cannot be
+    repeated, because of dropout that the request does not contain.
+    """
+
+    path: str
+    compute: Callable[[Request], Tensor]
+    map: Callable[[Request], AttentionMap]
+    combine: Callable[[Request, Tensor, slice], Tensor] | None
+    zeroes_hidden: bool = False  # whether `compute` keeps hidden NaN out; else dispatch zeroes them
+    features: int | None = None  # of a map (..., features, M, N), if there is one for each
+    weights: Callable[[], Tensor] | None = None  # the weights that `compute` made, if it did
+
+
+def map_of(request: Request) -> AttentionMap:
+    """The lazy map of a request: with the noise, mask and parameters that made the output."""
+    held = with_kernel(freeze(request.zero_hidden()))
+    check = version_check(request.tensors(), "its map is lost")
+
+    def scores(rows: slice) -> Tensor:
+        check()
+        bias = None if held.bias is None else held.bias[..., rows, :]
+        return held.scores(held.query[..., rows, :], bias)
+
+    def weights(rows: slice) -> Tensor:
+        return held.weights(scores(rows), rows).to(request.value.dtype)
+
+    return AttentionMap(weights, scores, (*request.leading, *request.size))
+
+
+def weigh(request: Request, weights: Tensor, rows: slice) -> Tensor:
+    """Dropout of the weights, times the values."""
+    return request.apply_dropout(weights, rows) @ request.value.to(weights.dtype)
+
+
+def by_path(request: Request, path: str = "auto") -> Computation:
+    """The computation of a request by the path that the rules choose, or by one given by name."""
+    name, _ = choose(request, path)
+    compute, _, zeroes_hidden = PATHS[name]
+    return Computation(name, compute, map_of, weigh, zeroes_hidden(request))
+
+
+def dispatch(
+    request: Request | LazyRequest,
+    computation: Callable[[Request], Computation] | Computation,
+    *,
+    return_map: bool = False,
+) -> Tensor | Attended:
+    """Compute a request, and notify observers of it as one call.
+
+    Args:
+        request: with queries (..., M, Dq), keys (..., N, Dk) and values (..., N, Dv); lazy if
+            `compute` does not need it
+        computation: how to compute it, or what decides that from the request as observers edited it
+
+    Returns: the output (..., M, Dv), or `Attended(output, map)`
+    """
+    limit_threads_after_fork()
+    listening = observer.observers() if observer.observing else ()
+    if isinstance(request, LazyRequest):
+        assert isinstance(computation, Computation)
+        if not observer.any_edits(listening):
+            output = computation.compute(None)  # type: ignore[arg-type]
+            if listening:
+                value, shape, tensors = request.value, request.shape, request.tensors
+                call = _call(request.make, value, output, shape, computation)
+                observer.notify(listening, call._replace(tensors=tensors))
+            return Attended(output, computation.map(request.make())) if return_map else output
+        request, computation = request.make(), by_path  # `compute` does not know of edits
+    if listening:
+        request = observer.edit_request(listening, request)
+    request = request.seeded()
+    chosen = computation if isinstance(computation, Computation) else computation(request)
+    if not chosen.zeroes_hidden:
+        request = request.zero_hidden()
+    if listening:
+        with observer.unobserved():
+            output = _expanded(chosen.compute(request), request)
+        features = () if chosen.features is None else (chosen.features,)
+        shape = (*request.leading, *features, *request.size)
+        observer.notify(listening, _call(request, request.value, output, shape, chosen))
+    else:
+        output = _expanded(chosen.compute(request), request)
+    return Attended(output, chosen.map(request)) if return_map else output
+
+
+def _expanded(output: Tensor, request: Request) -> Tensor:
+    """The output with all leading dimensions: a score may ignore those of the keys."""
+    if output.shape[:-2] == request.leading:
+        return output
+    return output.expand(*request.leading, *output.shape[-2:]).contiguous()
+
+
+def _call(
+    request: Request | Callable[[], Request],
+    value: Tensor,
+    output: Tensor,
+    shape: tuple[int, ...],
+    chosen: Computation,
+) -> AttentionCall:
+    return AttentionCall(
+        value,
+        output,
+        shape,
+        chosen.path,
+        request,
+        chosen.map,  # type: ignore[arg-type]
+        chosen.combine,  # type: ignore[arg-type]
+        weights=None if chosen.weights is None else chosen.weights(),
+    )
