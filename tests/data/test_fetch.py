@@ -18,7 +18,7 @@ class Server(ThreadingHTTPServer):
     ranges = True
 
     def __init__(self):
-        self.asked = []  # the Range of every request
+        self.requested = []  # the Range of every request
         super().__init__(("127.0.0.1", 0), Handler)
 
     @property
@@ -31,7 +31,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         wanted = self.headers.get("Range")
-        self.server.asked.append(wanted)
+        self.server.requested.append(wanted)
         content, start = self.server.content, 0
         if self.path != "/file":
             self.send_error(404)
@@ -77,7 +77,7 @@ def test_a_file_is_fetched_checked_and_reported(server, tmp_path):
 def test_a_file_that_is_there_is_not_fetched_again(server, tmp_path):
     (tmp_path / "file").write_bytes(CONTENT)
     assert fetch(server.url, tmp_path / "file", SHA256) is False
-    assert server.asked == []
+    assert server.requested == []
 
 
 def test_a_file_that_is_there_but_wrong_is_replaced_only_when_the_new_one_is_right(
@@ -107,7 +107,7 @@ def test_an_interrupted_download_goes_on_where_it_stopped(server, tmp_path):
     assert names(tmp_path) == ["file.part"]
     server.break_after = None
     assert fetch(server.url, tmp_path / "file", SHA256) is True
-    assert server.asked == [None, "bytes=70001-"]
+    assert server.requested == [None, "bytes=70001-"]
     assert (tmp_path / "file").read_bytes() == CONTENT
     assert names(tmp_path) == ["file"]
 
@@ -151,7 +151,7 @@ def test_bad_arguments_are_refused_before_anything_is_asked(server, tmp_path):
         fetch(server.url, tmp_path / "file", "abc")
     with pytest.raises(IsADirectoryError):
         fetch(server.url, tmp_path, SHA256)
-    assert server.asked == []
+    assert server.requested == []
 
 
 def test_a_file_that_is_too_large_is_not_kept(server, tmp_path):

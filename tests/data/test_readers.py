@@ -181,7 +181,7 @@ def test_one_line_is_a_corpus(write):
 
 
 def test_a_file_of_bad_lines_only_is_refused_even_when_skipping(write):
-    with pytest.raises(ValueError, match=r"no line can be used.*2 of 2"):
+    with pytest.raises(ValueError, match=r"all lines are bad.*2 of 2"):
         read_tsv(write("bad.tsv", "a\nb\n"), bad="skip")
 
 

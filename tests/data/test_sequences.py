@@ -8,10 +8,10 @@ from regard.data.sequences import BIT_TASKS, MARKS, draw_bits, marked_digits
 def test_channels_are_as_said_and_nothing_is_heard_while_answering(name: str) -> None:
     bits = draw_bits(name, 3, 5, seed=1)
     task = BIT_TASKS[name]
-    assert bits.inputs.shape == (3, len(bits.asked), task.channels)
-    assert bits.targets.shape == (3, len(bits.asked), task.out)
-    assert (bits.inputs[:, bits.asked] == 0).all()
-    assert (bits.targets[:, ~bits.asked] == 0).all()
+    assert bits.inputs.shape == (3, len(bits.due), task.channels)
+    assert bits.targets.shape == (3, len(bits.due), task.out)
+    assert (bits.inputs[:, bits.due] == 0).all()
+    assert (bits.targets[:, ~bits.due] == 0).all()
     assert set(bits.targets.unique().tolist()) == {0.0, 1.0}
     assert torch.equal(bits.inputs, draw_bits(name, 3, 5, seed=1).inputs)
     assert not torch.equal(bits.inputs[:, :4], draw_bits(name, 3, 5, seed=2).inputs[:, :4])
@@ -27,7 +27,7 @@ def test_copies_are_repeated_and_end() -> None:
     seen = set()
     for seed in range(40):
         bits = draw_bits("repeat_copy", 2, 3, seed=seed)
-        answer = bits.targets[:, bits.asked]
+        answer = bits.targets[:, bits.due]
         repeats, rest = divmod(answer.shape[1] - 1, 3)
         seen.add(repeats)
         assert rest == 0
@@ -40,7 +40,7 @@ def test_copies_are_repeated_and_end() -> None:
 
 def test_the_item_after_the_one_asked_for_is_recalled() -> None:
     bits = draw_bits("recall", 11, 5, seed=2)
-    for row, answer in zip(bits.inputs, bits.targets[:, bits.asked], strict=True):
+    for row, answer in zip(bits.inputs, bits.targets[:, bits.due], strict=True):
         items = [row[4 * i + 1 : 4 * i + 4, :6] for i in range(5)]
         assert row[:, -2].nonzero().flatten().tolist() == [0, 4, 8, 12, 16]
         assert row[:, -1].nonzero().flatten().tolist() == [20, 24]

@@ -47,7 +47,7 @@ def test_each_kind_of_bits_has_batches_a_loss_and_figures(name: str) -> None:
 
 def test_sizes_are_drawn_from_shortest_to_longest() -> None:
     task = MemoryTask(Data(shortest=2, longest=5), Model())
-    sizes = {int(task.batch(epoch, 0).asked.sum()) for epoch in range(60)}
+    sizes = {int(task.batch(epoch, 0).due.sum()) for epoch in range(60)}
     assert sizes == {2, 3, 4, 5}
 
 

@@ -4,6 +4,7 @@ from regard.data.batch import Batch, Batches, Order, collate
 from regard.data.datasets import DATASETS, data_folder, read_dataset
 from regard.data.encoded import Encoded, encode_pairs
 from regard.data.fetch import fetch
+from regard.data.files import Report
 from regard.data.fingerprint import fingerprint
 from regard.data.frames import read_frames, write_frames
 from regard.data.generated import GENERATED, SPLITS, generate
@@ -18,7 +19,6 @@ from regard.data.readers import (
     read_pairs,
     read_tsv,
 )
-from regard.data.report import Report
 from regard.data.tokenizer import (
     Tokenizer,
     load_or_train_tokenizer,

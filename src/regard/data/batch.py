@@ -1,4 +1,4 @@
-"""Batches: which pairs go together, in an order that a seed and an epoch fix, and their padding."""
+"""Batches of pairs: grouped by length, in an order fixed by a seed and the epoch, and padded."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-PAD, BOS, EOS = 0, 1, 2  # as in every tokenizer
-POOL = 100  # about how many batches are sorted together
+PAD, BOS, EOS = 0, 1, 2  # of every tokenizer
+POOL = 100  # batches that are sorted together, about
 
 
 class Batch(NamedTuple):
@@ -16,17 +16,17 @@ class Batch(NamedTuple):
 
     source: Tensor  # (B, S) ids, or (B, S, features) float frames
     source_lengths: Tensor  # (B,)
-    target: Tensor  # (B, T) ids, from begin to end
-    target_lengths: Tensor  # (B,) begin and end included
+    target: Tensor  # (B, T) ids, from BOS to EOS
+    target_lengths: Tensor  # (B,) BOS and EOS included
     index: Tensor  # type: ignore[assignment]  # (B,) positions in the corpus
 
 
 class Batches:
-    """Which pairs form each batch of an epoch: neighbours in length, in an order without memory.
+    """The composition of the batches of each epoch: pairs of similar length.
 
-    Pairs are shuffled and cut into pools; a pool is sorted by length, upwards and downwards in
-    turn, so that one pool ends where the next begins; then batches are cut, and shuffled. All of it
-    depends on the seed and the epoch alone, so any batch of any epoch is reached directly.
+    Pairs are shuffled and cut into pools; pools are sorted by length, ascending and descending in
+    turn, so that one ends with the length the next starts with; then batches are cut, and shuffled.
+    All of it depends on the seed and the epoch alone: any batch of any epoch is reached directly.
 
     >>> batches = Batches(np.array([[3, 5], [2, 4], [7, 9], [3, 4]]), sentences=2, seed=1)
     >>> sorted(map(sorted, batches.order(epoch=0)))
@@ -35,11 +35,11 @@ class Batches:
     True
 
     Args:
-        lengths: (n, 2), the source's and the target's, begin and end included
-        tokens: the most that a batch may hold, padding of both sides included
-        sentences: or the number of pairs in a batch
-        seed: where the order comes from
-        shuffle: False gives the pairs sorted by length, the same in each epoch
+        lengths: (n, 2), of source and target, BOS and EOS included
+        tokens: maximum in a batch, padding of both sides included
+        sentences: alternatively, the number of pairs in a batch
+        seed: of the order
+        shuffle: False sorts the pairs by length, the same in each epoch
     """
 
     def __init__(
@@ -79,17 +79,17 @@ class Batches:
         if not self.shuffle:
             index = _by_length(self.lengths)
             return Order(index, self._cuts(index), None)
-        draw = np.random.default_rng((self.seed, epoch))
-        index = draw.permutation(len(self.lengths))
+        rng = np.random.default_rng((self.seed, epoch))
+        index = rng.permutation(len(self.lengths))
         for number, start in enumerate(range(0, len(index), self.pool)):
             pool = index[start : start + self.pool]
             ranked = _by_length(self.lengths[pool])
             index[start : start + self.pool] = pool[ranked if number % 2 == 0 else ranked[::-1]]
         cuts = self._cuts(index)
-        return Order(index, cuts, draw.permutation(len(cuts) - 1))
+        return Order(index, cuts, rng.permutation(len(cuts) - 1))
 
     def _cuts(self, index: np.ndarray) -> np.ndarray:
-        """Where batches begin in the sorted positions, and where the last one ends."""
+        """The start of each batch in the sorted positions, and the end of the last one."""
         if self.sentences is not None:
             return np.append(np.arange(0, len(index), self.sentences), len(index))
         assert self.tokens is not None
@@ -113,7 +113,7 @@ class Order(Sequence[list[int]]):
 
     Args:
         positions: (n,) in the order in which they are cut
-        cuts: (batches + 1,) where each batch begins in it
+        cuts: (batches + 1,) the start of each batch in it
         ranks: (batches,) which batch comes when; None leaves them as cut
     """
 
@@ -129,7 +129,7 @@ class Order(Sequence[list[int]]):
         if isinstance(position, slice):
             return [self[i] for i in range(*position.indices(len(self)))]
         if not -len(self) <= position < len(self):
-            raise IndexError(f"there is no batch {position} among {len(self)}")
+            raise IndexError(f"batch {position} is out of range: there are {len(self)}")
         position %= len(self)
         rank = position if self.ranks is None else self.ranks[position]
         return self.positions[self.cuts[rank] : self.cuts[rank + 1]].tolist()
@@ -138,7 +138,7 @@ class Order(Sequence[list[int]]):
 def collate(
     pairs: Iterable[tuple[Any, Sequence[int]]], index: Sequence[int] | None = None
 ) -> Batch:
-    """Pad pairs of ids to one batch; targets are given their begin and their end.
+    """Pad pairs of ids to a batch; targets get BOS and EOS.
 
     >>> batch = collate([([5, 6, 7], [8]), ([9], [4, 5])])
     >>> batch.source.tolist(), batch.target.tolist()
@@ -147,7 +147,7 @@ def collate(
     ([3, 1], [3, 4])
 
     Args:
-        pairs: (ids, or float frames of shape (length, features); ids without begin and end)
+        pairs: (ids, or float frames of shape (length, features); ids without BOS and EOS)
         index: the positions of the pairs in the corpus; by default 0, 1, ...
     """
     pairs = list(pairs)

@@ -21,28 +21,28 @@ CMUDICT = (
 
 
 class Remote(NamedTuple):
-    """A file of a dataset, and where it comes from."""
+    """A file of a dataset and its origin."""
 
-    path: str  # below the data folder
+    path: str  # relative to the data directory
     url: str
     sha256: str
 
 
 class Dataset(NamedTuple):
-    """Real data: what it is, whose it is, and how it becomes pairs."""
+    """A dataset that is read from files: description, licence, reader and files."""
 
     about: str
     licence: str
-    read: Callable[[Path, str], Pairs]  # (data folder, split)
-    files: tuple[str, ...]  # below the data folder
-    remote: tuple[Remote, ...]  # empty: to be put there by hand
-    source: str  # kinds of tokenizer that suit it
-    target: str
+    read: Callable[[Path, str], Pairs]  # (data directory, split)
+    files: tuple[str, ...]  # relative to the data directory
+    remote: tuple[Remote, ...]  # empty: to be downloaded by hand
+    source: str  # kind of the source tokenizer
+    target: str  # kind of the target tokenizer
     home: str
 
 
 def data_folder(folder: str | Path | None = None) -> Path:
-    """Where data is kept: what is asked for, else REGARD_DATA, else the user's cache."""
+    """The directory of datasets: the given one, else REGARD_DATA, else the user's cache."""
     if folder is not None:
         return Path(folder)
     if "REGARD_DATA" in os.environ:
@@ -52,42 +52,42 @@ def data_folder(folder: str | Path | None = None) -> Path:
 
 
 def data_file(name: str, file: str, folder: str | Path | None = None) -> Path:
-    """Where a file of known data is, below `data_folder`.
+    """The path of a file of a dataset, in `data_folder`.
 
     Raises:
-        FileNotFoundError: if it is not there, in one sentence
+        FileNotFoundError: if it does not exist
     """
     path = data_folder(folder) / file
     if not path.is_file():
         raise FileNotFoundError(
-            f"{name} needs {path}, which is not there; REGARD_DATA says where data is"
+            f"{name} needs {path}, which does not exist; set REGARD_DATA to the data directory"
         )
     return path
 
 
 def read_dataset(name: str, split: str = "train", *, folder: str | Path | None = None) -> Pairs:
-    """Read a split of real data.
+    """Read a split of a dataset.
 
     Args:
         name: "multi30k" (en→de), "multi30k-en-fr", "multi30k-de-en", "pronounce" or "tatoeba"
         split: "train", "valid" or "test"
-        folder: where the data is; by default `data_folder()`
+        folder: the data directory; by default `data_folder()`
 
     Raises:
-        FileNotFoundError: if it is not there, saying how to get it
+        FileNotFoundError: if it does not exist, with how to get it
     """
     dataset = find_dataset(name)
     check_split(split)
     folder = data_folder(folder)
     missing = [file for file in dataset.files if not (folder / file).is_file()]
     if missing:
-        how = f"regard data get {name}" if dataset.remote else f"put it there from {dataset.home}"
-        raise FileNotFoundError(f"{name} needs {folder / missing[0]}, which is not there: {how}")
+        how = f"regard data get {name}" if dataset.remote else f"download it from {dataset.home}"
+        raise FileNotFoundError(f"{name} needs {folder / missing[0]}, which does not exist: {how}")
     return dataset.read(folder, split)
 
 
 def find_dataset(name: str) -> Dataset:
-    """A dataset by name."""
+    """The dataset of a name."""
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}{did_you_mean(name, DATASETS)}")
     return DATASETS[name]
@@ -98,7 +98,7 @@ def _multi30k(source: str, target: str) -> Callable[[Path, str], Pairs]:
 
     def read(folder: Path, split: str) -> Pairs:
         stem = folder / "multi30k" / stems[split]
-        # A few captions end in a blank or begin with one; that is no part of the sentence.
+        # A few captions start or end with a space that is not part of the sentence.
         pairs = read_aligned(f"{stem}.{source}.gz", f"{stem}.{target}.gz")
         rows = ((str(s).strip(), t.strip()) for s, t in pairs)
         return Pairs.collect(rows, pairs.report)
@@ -107,8 +107,8 @@ def _multi30k(source: str, target: str) -> Callable[[Path, str], Pairs]:
 
 
 def _pronounce(folder: Path, split: str) -> Pairs:
-    """Words are in one split each. Those of dev.dict are for test, with all their pronunciations:
-    some of these are in train.dict."""
+    """Each word is in one split. Words of dev.dict are for test, with all their pronunciations,
+    some of which are in train.dict."""
     held = read_dictionary(folder / "cmudict" / "dev.dict")
     rest = read_dictionary(folder / "cmudict" / "train.dict")
     words = set(held.sources)
@@ -151,7 +151,7 @@ def _multi30k_dataset(source: str, target: str) -> Dataset:
         if name.endswith((source, target))
     )
     return Dataset(
-        about=f"captions of pictures, {source} → {target}; 29,000 for training",
+        about=f"image captions, {source} → {target}; 29,000 for training",
         licence="non-commercial research; captions: Elliott et al. 2016 and 2017, after Flickr30k",
         read=_multi30k(source, target),
         files=tuple(file.path for file in remote),
@@ -184,7 +184,7 @@ DATASETS = {
         licence="CC BY 2.0 FR, tatoeba.org, by way of manythings.org/anki",
         read=_tatoeba,
         files=("tatoeba_ko_en/kor.txt",),
-        remote=(),  # kor-eng.zip there changes with time, so that it has no checksum to check
+        remote=(),  # kor-eng.zip changes with time, so that it has no checksum
         source="characters",
         target="characters",
         home="kor-eng.zip of https://www.manythings.org/anki/",

@@ -1,4 +1,4 @@
-"""Dates as people write them, in English and Korean, and as ISO 8601 writes them."""
+"""Dates in English and Korean formats and in ISO 8601."""
 
 from collections.abc import Callable
 from datetime import date
@@ -56,7 +56,7 @@ def korean_number(number: int) -> str:
     return word
 
 
-# Every way is unambiguous: years have four digits, slashes mean month first, dots day first.
+# Every format is unambiguous: years have four digits, slashes mean month first, dots day first.
 ENGLISH: tuple[Callable[[date], str], ...] = (
     lambda d: f"{_month(d)} {d.day}, {d.year}",
     lambda d: f"{_month(d).lower()} {d.day}, {d.year}",

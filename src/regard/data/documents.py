@@ -1,4 +1,4 @@
-"""Documents with a class: CSV, TSV, JSON lines, a zip of folders, or generated."""
+"""Documents with a class: CSV, TSV, JSON lines, a zip of directories, or generated."""
 
 import csv
 import dataclasses
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.core.names import did_you_mean
-from regard.data.files import check_expansion, readable, text_lines
-from regard.data.report import Bad, Report, check_bad
+from regard.data.files import Bad, Report, check_bad, check_expansion, readable, text_lines
 
 FOLD = re.compile(r"cv(\d)\d\d")  # the tag in the names of Pang & Lee's polarity dataset
 LONGEST = 2**31 - 1  # characters of a document in a CSV; by itself the csv module stops at 131,072
@@ -21,25 +20,25 @@ LONGEST = 2**31 - 1  # characters of a document in a CSV; by itself the csv modu
 
 @dataclass(frozen=True)
 class Documents:
-    """Texts with the numbers of their classes.
+    """Texts with their labels.
 
     >>> Documents.of([("fine", "pos"), ("dull", "neg")])
     Documents(texts=['fine', 'dull'], labels=[1, 0], classes=['neg', 'pos'], folds=None)
     """
 
     texts: list[str]
-    labels: list[int]  # places in `classes`
-    classes: list[str]  # in the order of letters
-    folds: list[int] | None = None  # where the data says which fold a document belongs to
+    labels: list[int]  # positions in `classes`
+    classes: list[str]  # in alphabetical order
+    folds: list[int] | None = None  # of cross-validation, if the data defines them
 
     @classmethod
     def of(cls, rows: Iterable[tuple[str, str]], folds: list[int] | None = None) -> "Documents":
-        """From (text, name of the class)."""
+        """Make documents from (text, name of the class)."""
         rows = list(rows)
         classes = sorted({label for _, label in rows})
         if len(classes) < 2:
             raise ValueError(
-                f"a classifier needs two classes or more, and all {len(rows)} documents are of "
+                f"a classifier needs two or more classes, but all {len(rows)} documents are of "
                 f"class {classes[0]!r}"
                 if classes
                 else "there are no documents"
@@ -59,7 +58,7 @@ class Documents:
         return dataclasses.replace(self, labels=labels, classes=classes)
 
     def choose(self, places: Iterable[int]) -> "Documents":
-        """Some of them, in the order asked for; the classes stay."""
+        """The documents at some positions; the classes stay."""
         places = list(places)
         folds = None if self.folds is None else [self.folds[i] for i in places]
         texts, labels = [self.texts[i] for i in places], [self.labels[i] for i in places]
@@ -72,8 +71,8 @@ def read_documents(
     """Read documents and their classes.
 
     `.csv` and `.tsv` (plain or gzipped) have a first line with the names of the columns; a TSV has
-    no quoting. `.jsonl` has an object a line. A `.zip` has a folder for each class and a text file
-    for each document; a name such as `cv734_10001.txt` says that it belongs to fold 7.
+    no quoting. `.jsonl` has an object per line. A `.zip` has a directory for each class and a text
+    file for each document; a name such as `cv734_10001.txt` puts it into fold 7.
 
     Args:
         path: the file
@@ -90,12 +89,11 @@ def read_documents(
     readers = {"csv": _csv, "tsv": _tsv, "jsonl": _jsonl}
     if kind not in readers:
         raise ValueError(
-            f"{path} should end in .csv, .tsv or .jsonl (.gz may follow), or in .zip, so that it "
-            "is known how to read it"
+            f"unknown format of {path}: expected .csv, .tsv or .jsonl (.gz may follow), or .zip"
         )
     report = Report(path)
     rows = list(readers[kind](path, text, label, report))
-    report.settle(bad)
+    report.check(bad)
     return Documents.of(rows)
 
 
@@ -116,7 +114,7 @@ def _tsv(path: Path, text: str, label: str, report: Report) -> Iterator[tuple[st
 def _table(
     rows: Iterable[list[str]], path: Path, text: str, label: str, report: Report
 ) -> Iterator[tuple[str, str]]:
-    """The two columns of a table whose first row has the names of the columns."""
+    """Two columns of a table with a header."""
     names: list[str] | None = None
     for number, row in enumerate(rows, start=1):
         if names is None:
@@ -177,7 +175,7 @@ def _read_zip(path: Path) -> Documents:
     except zipfile.BadZipFile as error:
         raise ValueError(f"{path} is not a zip file, or is damaged: {error}") from error
     if not rows:
-        raise ValueError(f"{path} has no text files in folders named after their classes")
+        raise ValueError(f"{path} has no text files in directories named after their classes")
     return Documents.of(rows, None if -1 in folds else folds)
 
 
@@ -196,11 +194,11 @@ FILLERS = (
 
 
 def generate_documents(count: int, *, seed: int = 0) -> Documents:
-    """Make reviews whose class a bag of words cannot tell.
+    """Generate reviews whose class a bag of words cannot determine.
 
-    Every review has one verdict of the author's (`i found ...`), which is its class, one of
-    somebody else's that says the opposite, and sentences that say nothing, in any order. Praise
-    and blame are thus balanced in every document, and only who said it decides.
+    Every review has a verdict of the author (`i found ...`), which is its class, the opposite
+    verdict of another person, and neutral sentences, in any order. Positive and negative words are
+    thus balanced in every document.
 
     >>> found = generate_documents(100)
     >>> found.classes, len(found.texts[0].splitlines()) >= 3
@@ -208,16 +206,16 @@ def generate_documents(count: int, *, seed: int = 0) -> Documents:
     """
     if count < 2:
         raise ValueError(f"count must be at least 2, got {count}")
-    draw = random.Random(f"documents {seed}")
+    rng = random.Random(f"documents {seed}")
     rows = []
     for place in range(count):
         label = ("neg", "pos")[place % 2]
         own, other = (GOOD, POOR) if label == "pos" else (POOR, GOOD)
         parts = [
-            f"i found {draw.choice(SUBJECTS)} {draw.choice(own)} .",
-            f"{draw.choice(OTHERS)} found {draw.choice(SUBJECTS)} {draw.choice(other)} .",
-            *draw.choices(FILLERS, k=draw.randint(1, 5)),
+            f"i found {rng.choice(SUBJECTS)} {rng.choice(own)} .",
+            f"{rng.choice(OTHERS)} found {rng.choice(SUBJECTS)} {rng.choice(other)} .",
+            *rng.choices(FILLERS, k=rng.randint(1, 5)),
         ]
-        draw.shuffle(parts)
+        rng.shuffle(parts)
         rows.append(("\n".join(parts), label))
     return Documents.of(rows)

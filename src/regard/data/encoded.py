@@ -1,4 +1,4 @@
-"""A corpus as ids, in memory or memory-mapped from an Arrow file."""
+"""A tokenized corpus, in memory or memory-mapped from an Arrow file."""
 
 import os
 from bisect import bisect_right
@@ -27,12 +27,12 @@ class Block(NamedTuple):
 
 
 class Encoded(Sequence[Any]):
-    """A tokenised corpus: `corpus[i]` is (source ids or frames, target ids), views without a copy.
+    """A tokenized corpus: `corpus[i]` is (source ids or frames, target ids), as views.
 
     Args:
         blocks: the pairs
-        lengths: (n, 2), the source's and the target's, the latter with begin and end, which the
-            stored ids leave out and `batch` adds
+        lengths: (n, 2), of source and target, the latter with BOS and EOS, which are not stored;
+            `batch` adds them
     """
 
     def __init__(self, blocks: Sequence[Block], lengths: np.ndarray) -> None:
@@ -42,7 +42,7 @@ class Encoded(Sequence[Any]):
 
     @classmethod
     def open(cls, store: str | Path) -> "Encoded":
-        """Map a corpus that `encode_pairs` has stored: nothing of it is read until it is used."""
+        """Memory-map a corpus that `encode_pairs` has stored."""
         store = Path(store)
         table = map_table(store / IDS)
         size = readable(store / LENGTHS).stat().st_size
@@ -58,7 +58,7 @@ class Encoded(Sequence[Any]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
-            raise IndexError(f"there is no pair {index} among {len(self)}")
+            raise IndexError(f"pair {index} is out of range: there are {len(self)}")
         index %= len(self)
         which = bisect_right(self.firsts, index) - 1
         block, row = self.blocks[which], index - self.firsts[which]
@@ -78,19 +78,19 @@ def encode_pairs(
     *,
     store: str | Path | None = None,
 ) -> Encoded:
-    """Encode a corpus, in memory, or a few thousand pairs at a time into a folder that is mapped.
+    """Encode a corpus in memory, or a few thousand pairs at a time into memory-mapped files.
 
     Args:
         pairs: texts, or frames and texts
         source: the source's tokenizer; None if sources are frames
         target: the target's
-        store: the folder to write to, for a corpus larger than memory
+        store: directory to write to, for a corpus larger than memory
     """
     blocks = _blocks(pairs, source, target)
     if store is None:
         kept = list(blocks)
         if not kept:
-            raise ValueError("there is no pair to encode")
+            raise ValueError("there are no pairs to encode")
         return Encoded(kept, np.concatenate([_lengths(block) for block in kept]))
     _write(blocks, Path(store))
     return Encoded.open(store)
@@ -131,7 +131,7 @@ def _write(blocks: Iterator[Block], store: Path) -> None:
                 writer = writer or pa.ipc.new_stream(ids, record.schema)
                 writer.write_batch(record)
             if writer is None:
-                raise ValueError("there is no pair to encode")
+                raise ValueError("there are no pairs to encode")
             writer.close()
         for part, name in zip(parts, (LENGTHS, IDS), strict=True):
             part.replace(store / name)
@@ -162,6 +162,6 @@ def _starts(sequences: Sequence[Any]) -> np.ndarray:
 
 
 def _lengths(block: Block) -> np.ndarray:
-    """(pairs, 2), with the begin and the end of targets."""
+    """(pairs, 2), with BOS and EOS of targets."""
     lengths = np.stack([np.diff(block.source_starts), np.diff(block.target_starts) + 2], axis=1)
     return lengths.astype(np.int32)

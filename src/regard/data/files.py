@@ -1,10 +1,12 @@
-"""Data files, plain or compressed, possibly damaged or hostile: their expansion is limited."""
+"""Data files, possibly damaged or hostile: lines, npz arrays, and a report of bad lines."""
 
 import gzip
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +15,9 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LONGEST_LINE = 256 << 20  # bytes
 MOST_EXPANSION = 100  # times the size of a compressed file,
 SMALL = 256 << 20  # or this many bytes
+SHOWN = 20  # bad lines that are reported by number; the others are counted
+
+Bad = Literal["refuse", "skip"]
 
 
 def readable(path: str | Path) -> Path:
@@ -108,3 +113,62 @@ def read_npz(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         message = str(error)
         raise ValueError(message if str(path) in message else f"{path}: {message}") from error
+
+
+class Report:
+    """The number of lines that were read, and the bad ones by line number and reason.
+
+    >>> report = Report("pairs.tsv")
+    >>> report.lines = 5
+    >>> report.add(2, "1 column instead of 2")
+    >>> report.add(4, "the target is empty")
+    >>> print(report)
+    pairs.tsv: 2 of 5 lines are bad: line 2 (1 column instead of 2), line 4 (the target is empty)
+    >>> report.count
+    2
+    """
+
+    def __init__(self, name: str | Path) -> None:
+        self.name = str(name)
+        self.lines = 0
+        self.reasons: Counter[str] = Counter()
+        self.examples: list[tuple[int, str]] = []  # the first SHOWN, (line number from 1, reason)
+
+    @property
+    def count(self) -> int:
+        """How many lines are bad."""
+        return self.reasons.total()
+
+    def add(self, line: int, reason: str) -> None:
+        """Record a bad line by its number, counted from 1."""
+        self.reasons[reason] += 1
+        if len(self.examples) < SHOWN:
+            self.examples.append((line, reason))
+
+    def check(self, bad: Bad) -> None:
+        """Raise if bad lines are not to be skipped, or if nothing is left.
+
+        Raises:
+            ValueError: with line numbers and reasons
+        """
+        if self.lines == 0:
+            raise ValueError(f"{self.name} is empty: expected at least one line")
+        if self.count == self.lines:
+            raise ValueError(f"all lines are bad. {self}")
+        if self.count and bad == "refuse":
+            raise ValueError(f"{self}; correct them, or skip them with bad='skip'")
+
+    def __str__(self) -> str:
+        if not self.count:
+            return f"{self.name}: {self.lines} lines, all good"
+        shown = ", ".join(f"line {line} ({reason})" for line, reason in self.examples)
+        more = self.count - len(self.examples)
+        rest = f", and {more} more" if more else ""
+        are = "line is" if self.lines == 1 else "lines are"
+        return f"{self.name}: {self.count} of {self.lines} {are} bad: {shown}{rest}"
+
+
+def check_bad(bad: str) -> None:
+    """Raise `ValueError` for an unknown way of handling bad lines."""
+    if bad not in ("refuse", "skip"):
+        raise ValueError(f"bad must be 'refuse' or 'skip', got {bad!r}")

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from regard.core.files import atomic_file
-from regard.data.files import read_npz, readable
+from regard.data.files import Bad, Report, check_bad, read_npz, readable
 from regard.data.pairs import Pairs
-from regard.data.report import Bad, Report, check_bad
 
 
 def read_frames(path: str | Path, *, bad: Bad = "refuse") -> Pairs:
@@ -37,7 +36,7 @@ def read_frames(path: str | Path, *, bad: Bad = "refuse") -> Pairs:
             report.add(report.lines, "a frame that is not finite")
         else:
             rows.append((sequence, str(target)))
-    report.settle(bad)
+    report.check(bad)
     return Pairs.collect(rows, report)
 
 

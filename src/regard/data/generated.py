@@ -1,4 +1,4 @@
-"""Tasks whose pairs are made, not read: dates, reverse, copy, addition, signal."""
+"""Generated datasets of pairs: dates, reverse, copy, addition, signal."""
 
 import random
 import zlib
@@ -21,9 +21,9 @@ NOISE = 0.3
 
 
 def split_of(text: str) -> str:
-    """The split a text belongs to, by a checksum: one in twenty is for validation, one for test.
+    """The split of a text, by a checksum: one in twenty is for validation, one for test.
 
-    It depends on nothing else, so that splits of any size and seed have no text in common.
+    It depends on nothing else: splits of any size and seed have no text in common.
 
     >>> split_of("1994-09-27")
     'train'
@@ -37,68 +37,68 @@ def _dates(split: str) -> list[date]:
     return [day for day in days if split_of(day.isoformat()) == split]
 
 
-def _date(draw: random.Random, split: str) -> Pair:
-    day = draw.choice(_dates(split))
-    return draw.choice(dates.WAYS)(day), day.isoformat()
+def _date(rng: random.Random, split: str) -> Pair:
+    day = rng.choice(_dates(split))
+    return rng.choice(dates.WAYS)(day), day.isoformat()
 
 
-def _word(draw: random.Random, split: str, letters: str, shortest: int, longest: int) -> str:
+def _word(rng: random.Random, split: str, letters: str, shortest: int, longest: int) -> str:
     while True:
-        word = "".join(draw.choices(letters, k=draw.randint(shortest, longest)))
+        word = "".join(rng.choices(letters, k=rng.randint(shortest, longest)))
         if split_of(word) == split:
             return word
 
 
-def _copy(draw: random.Random, split: str) -> Pair:
-    word = _word(draw, split, LETTERS, 3, 12)
+def _copy(rng: random.Random, split: str) -> Pair:
+    word = _word(rng, split, LETTERS, 3, 12)
     return word, word
 
 
-def _reverse(draw: random.Random, split: str) -> Pair:
-    word = _word(draw, split, LETTERS, 3, 12)
+def _reverse(rng: random.Random, split: str) -> Pair:
+    word = _word(rng, split, LETTERS, 3, 12)
     return word, word[::-1]
 
 
-def _addition(draw: random.Random, split: str) -> Pair:
+def _addition(rng: random.Random, split: str) -> Pair:
     while True:
-        left, right = draw.randint(0, 999), draw.randint(0, 999)
-        # 3+5 and 5+3 are the same sum: they belong to the same split.
+        left, right = rng.randint(0, 999), rng.randint(0, 999)
+        # 3+5 and 5+3 are the same sum and in the same split
         if split_of("{}+{}".format(*sorted((left, right)))) == split:
             return f"{left}+{right}", str(left + right)
 
 
-def _signal(draw: random.Random, split: str) -> Pair:
-    word = _word(draw, split, SYMBOLS, 3, 8)
-    return signal(word, draw.getrandbits(63)), " ".join(word)
+def _signal(rng: random.Random, split: str) -> Pair:
+    word = _word(rng, split, SYMBOLS, 3, 8)
+    return signal(word, rng.getrandbits(63)), " ".join(word)
 
 
 class Generated(NamedTuple):
-    """A task whose pairs are made."""
+    """A generated dataset."""
 
     about: str
     draw: Callable[[random.Random, str], Pair]
-    source: str | None  # kinds of tokenizer that suit it; None for frames
-    target: str
+    source: str | None  # kind of the source tokenizer; None for frames
+    target: str  # kind of the target tokenizer
 
 
 GENERATED = {
     "dates": Generated(
-        f"{len(dates.WAYS)} English and Korean ways of writing a date → ISO, 1900–2099",
+        f"{len(dates.WAYS)} English and Korean date formats → ISO 8601, 1900–2099",
         _date,
         "characters",
         "characters",
     ),
-    "reverse": Generated("letters → the letters backwards", _reverse, "characters", "characters"),
+    "reverse": Generated("letters → the letters reversed", _reverse, "characters", "characters"),
     "copy": Generated("letters → the same letters", _copy, "characters", "characters"),
     "addition": Generated(
         "a sum of two numbers → its value", _addition, "characters", "characters"
     ),
-    "signal": Generated("noisy float frames → the symbols they spell", _signal, None, "phonemes"),
+    "signal": Generated("noisy float frames → the symbols they encode", _signal, None, "phonemes"),
 }
 
 
 def generate(name: str, split: str = "train", *, count: int, seed: int = 0) -> Pairs:
-    """Make pairs of a task; the same name, split, count and seed give the same pairs.
+    """Generate pairs; the same name, split, count and seed give the same pairs.
 
     >>> list(generate("reverse", "test", count=2, seed=1))[0]
     ('...', '...')
@@ -107,34 +107,34 @@ def generate(name: str, split: str = "train", *, count: int, seed: int = 0) -> P
 
     Args:
         name: "dates", "reverse", "copy", "addition" or "signal"
-        split: "train", "valid" or "test"; what is in one is never in another, whatever the seed
-        count: how many pairs
+        split: "train", "valid" or "test"; they never share a source, whatever the seed
+        count: number of pairs
         seed: a larger count continues the pairs of a smaller one
     """
     if name not in GENERATED:
-        raise ValueError(f"unknown task {name!r}{did_you_mean(name, GENERATED)}")
+        raise ValueError(f"unknown dataset {name!r}{did_you_mean(name, GENERATED)}")
     check_split(split)
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
-    draw = random.Random(f"{name} {split} {seed}")
+    rng = random.Random(f"{name} {split} {seed}")
 
     def rows() -> Iterator[Pair]:
         for _ in range(count):
-            yield GENERATED[name].draw(draw, split)
+            yield GENERATED[name].draw(rng, split)
 
     return Pairs.collect(rows())
 
 
 def check_split(split: str) -> None:
-    """Refuse a split that there is not."""
+    """Raise `ValueError` for an unknown split."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}{did_you_mean(split, SPLITS)}")
 
 
 def signal(symbols: str, seed: int) -> np.ndarray:
-    """Frames of a word: each symbol sounds for three to six frames, and noise covers all.
+    """Noisy frames of a word: a stand-in for speech. Each symbol lasts three to six frames.
 
-    A symbol is a fixed pattern of features; its first frame and its last are at half strength.
+    A symbol is a fixed pattern of features; its first and last frames have half the amplitude.
 
     >>> signal("bad", seed=0).shape[1]
     12
@@ -145,14 +145,14 @@ def signal(symbols: str, seed: int) -> np.ndarray:
 
     Returns: (length, 12) float32
     """
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     frames = []
     for symbol in symbols:
         number = SYMBOLS.index(symbol)
         phase = np.arange(FEATURES) * (number + 1)
         pattern = np.cos(2 * np.pi * phase / (2 * len(SYMBOLS) + 1))  # (features,)
-        strength = np.ones(draw.integers(3, 7))
+        strength = np.ones(rng.integers(3, 7))
         strength[[0, -1]] = 0.5
         frames.append(strength[:, None] * pattern)
     clean = np.concatenate(frames)  # (length, features)
-    return (clean + NOISE * draw.standard_normal(clean.shape)).astype(np.float32)
+    return (clean + NOISE * rng.standard_normal(clean.shape)).astype(np.float32)

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.data.files import read_npz, readable, text_lines
 
 UNKNOWN = -1
-"""The label of a node whose class nobody knows."""
+"""The label of a node of unknown class."""
 
 PLANETOID = ("feat_row", "feat_col", "feat_val", "num_nodes", "num_features", "labels", "edges")
 SPLIT = {"train": "train_idx", "valid": "val_idx", "test": "test_idx"}
@@ -20,12 +20,12 @@ NUMBERS = {*PLANETOID, *SPLIT.values(), "num_classes"} - {"feat_val"}  # arrays 
 
 
 class Graph(NamedTuple):
-    """Nodes with features, the edges between them, and which nodes are for what."""
+    """Nodes with features, edges between them, and splits of the nodes."""
 
     nodes: Tensor  # (N, features), sparse COO
     edges: Tensor  # (2, E), both directions of an undirected edge
-    labels: Tensor  # (N,), UNKNOWN where nobody knows
-    train: Tensor  # numbers of nodes
+    labels: Tensor  # (N,), or UNKNOWN
+    train: Tensor  # indices of nodes
     valid: Tensor
     test: Tensor
     classes: tuple[str, ...]
@@ -91,14 +91,14 @@ def read_planetoid(path: str | Path) -> Graph:
 def read_edge_list(
     nodes: str | Path, edges: str | Path, *, per_class: int = 20, seed: int = 0
 ) -> Graph:
-    """Read a graph from two text files and split it at random.
+    """Read a graph from two text files and split it randomly.
 
     Args:
-        nodes: one node a line: its name, its features, its class, or `?` if that is unknown;
-            fields are separated by tabs, else commas, else blanks (the form of `cora.content`)
-        edges: one edge a line, the names of two nodes; read in both directions
-        per_class: how many nodes of each class to train on; of the others with a class one third
-            is for validation, two thirds for test
+        nodes: one node per line: name, features and class, or `?` if unknown; fields are separated
+            by tabs, else commas, else spaces (the format of `cora.content`)
+        edges: one edge per line, the names of two nodes; read in both directions
+        per_class: number of training nodes of each class; of the others with a class one third is
+            for validation, two thirds for test
         seed: of the split
     """
     names: dict[str, int] = {}
@@ -107,11 +107,11 @@ def read_edge_list(
     for number, fields in _fields(nodes):
         if len(fields) < 3:
             raise ValueError(
-                f"{nodes}, line {number}: a node has a name, features and a class, got {fields}"
+                f"{nodes}, line {number}: expected name, features and class, got {fields}"
             )
         if fields[0] in names:
             raise ValueError(
-                f"{nodes}, line {number}: node {fields[0]!r} is there already, as node number "
+                f"{nodes}, line {number}: duplicate node {fields[0]!r}, which is also node number "
                 f"{names[fields[0]] + 1}"
             )
         if rows and len(fields) - 2 != len(rows[0]):
@@ -122,7 +122,7 @@ def read_edge_list(
         try:
             row = [float(field) for field in fields[1:-1]]
         except ValueError as error:
-            raise ValueError(f"{nodes}, line {number}: a feature is no number: {error}") from error
+            raise ValueError(f"{nodes}, line {number}: not a number: {error}") from error
         if not all(map(math.isfinite, row)):
             raise ValueError(f"{nodes}, line {number}: features must be finite numbers")
         names[fields[0]] = len(names)
@@ -136,7 +136,9 @@ def read_edge_list(
     pairs = []
     for number, fields in _fields(edges):
         if len(fields) != 2:
-            raise ValueError(f"{edges}, line {number}: an edge has two nodes, got {fields}")
+            raise ValueError(
+                f"{edges}, line {number}: expected the names of two nodes, got {fields}"
+            )
         for name in fields:
             if name not in names:
                 raise ValueError(
@@ -165,39 +167,41 @@ def generate_graph(
     stray: float = 0.25,
     seed: int = 0,
 ) -> Graph:
-    """Make a graph of communities: documents with a few words each, which cite each other.
+    """Generate a graph of communities: documents with a few words each, which cite each other.
 
-    A node has ten words of its class's or of anybody's, evenly, so that its own words alone
-    leave doubt; neighbours are of its class but for a stray share, so that they help.
+    A node has ten words, some of its class and some of any, so that its words alone are ambiguous;
+    most neighbours are of its class, so that they help.
 
     >>> graph = generate_graph(50, seed=1)
     >>> graph.nodes.shape, len(graph.classes)
     (torch.Size([50, 160]), 4)
 
     Args:
-        nodes: how many
-        classes: how many communities
-        words: how many words belong to each class
+        nodes: number of nodes
+        classes: number of communities
+        words: number of words of each class
         degree: mean number of neighbours
-        stray: share of edges that ask nobody's class
-        seed: everything depends on it
+        stray: share of edges between random nodes
+        seed: of the graph
     """
     if nodes < 10 * classes or classes < 2:
-        raise ValueError(f"{classes} classes need 2 or more, and ten nodes each, got {nodes} nodes")
-    draw = torch.Generator().manual_seed(seed)
+        raise ValueError(
+            f"expected at least 2 classes with 10 nodes each, got {classes} and {nodes} nodes"
+        )
+    rng = torch.Generator().manual_seed(seed)
     labels = torch.arange(nodes) % classes
-    labels = labels[torch.randperm(nodes, generator=draw)]
-    own = torch.rand(nodes, 10, generator=draw) < 0.4
-    word = torch.randint(words * classes, (nodes, 10), generator=draw)
+    labels = labels[torch.randperm(nodes, generator=rng)]
+    own = torch.rand(nodes, 10, generator=rng) < 0.4
+    word = torch.randint(words * classes, (nodes, 10), generator=rng)
     word = torch.where(own, word % words + words * labels.unsqueeze(1), word)
     features = torch.zeros(nodes, words * classes).scatter_(1, word, 1.0)
-    source = torch.randint(nodes, (int(nodes * degree / 2),), generator=draw)
-    # a node of the same class: those of class c are every node of the sorted order's c-th part
-    order, rank = labels.argsort(stable=True), torch.randint(nodes, source.shape, generator=draw)
+    source = torch.randint(nodes, (int(nodes * degree / 2),), generator=rng)
+    # a node of the same class: nodes of one class are adjacent in the sorted order
+    order, rank = labels.argsort(stable=True), torch.randint(nodes, source.shape, generator=rng)
     count = torch.bincount(labels, minlength=classes)
     first = count.cumsum(0) - count
     same = order[first[labels[source]] + rank % count[labels[source]]]
-    astray = torch.rand(source.shape, generator=draw) < stray
+    astray = torch.rand(source.shape, generator=rng) < stray
     target = torch.where(astray, rank, same)
     pairs = torch.stack((source, target))[:, source != target]
     return Graph(
@@ -211,7 +215,7 @@ def generate_graph(
 
 
 def both_ways(edges: Tensor) -> Tensor:
-    """Each edge in both directions, once.
+    """Each edge once in both directions.
 
     >>> both_ways(torch.tensor([[0, 1, 1], [1, 0, 2]]))
     tensor([[0, 1, 1, 2],
@@ -221,7 +225,7 @@ def both_ways(edges: Tensor) -> Tensor:
 
 
 def split_nodes(labels: Tensor, *, per_class: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Nodes for training, as many of each class, for validation (a third of the rest), for test."""
+    """Split nodes into training, validation (a third of the rest) and test."""
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     order = order[labels[order] != UNKNOWN]
     taken = [order[labels[order] == label][:per_class] for label in labels[order].unique()]
@@ -229,17 +233,17 @@ def split_nodes(labels: Tensor, *, per_class: int, seed: int) -> tuple[Tensor, T
     rest = order[~torch.isin(order, train)]
     if not len(train) or len(rest) < 2:
         raise ValueError(
-            f"{len(order)} nodes with a class are too few to train on {per_class} of each class "
-            "and to hold others back"
+            f"{len(order)} nodes with a class are too few for {per_class} training nodes of each "
+            "class and others for validation and test"
         )
     third = max(1, len(rest) // 3)
     return train, rest[:third], rest[third:]
 
 
-def rows_that_sum_to_one(nodes: Tensor) -> Tensor:
-    """Features divided by their sum over a node, so that many words weigh no more than few.
+def normalize_rows(nodes: Tensor) -> Tensor:
+    """Divide the features of each node by their sum.
 
-    >>> rows_that_sum_to_one(torch.tensor([[1.0, 3.0], [0.0, 0.0]]).to_sparse_coo()).to_dense()
+    >>> normalize_rows(torch.tensor([[1.0, 3.0], [0.0, 0.0]]).to_sparse_coo()).to_dense()
     tensor([[0.2500, 0.7500],
             [0.0000, 0.0000]])
     """
@@ -250,7 +254,7 @@ def rows_that_sum_to_one(nodes: Tensor) -> Tensor:
 
 
 def _fields(path: str | Path) -> list[tuple[int, list[str]]]:
-    """The fields of every line that has any, with its number."""
+    """The fields of every non-empty line, with its number."""
     rows = []
     for number, line in text_lines(path):
         text = line.strip()
@@ -271,7 +275,7 @@ def _whole(path: Path, name: str, array: np.ndarray) -> Tensor:
 
 
 def _check_splits(path: Path, parts: dict[str, Tensor], labels: Tensor) -> None:
-    """Refuse nodes that are not there, are in two parts, or cannot be judged."""
+    """Raise `ValueError` for nodes out of range, in two splits, or of unknown class."""
     taken: dict[int, str] = {}
     for part, index in parts.items():
         name = SPLIT[part]

@@ -1,4 +1,4 @@
-"""Grey images with classes: IDX files, handwritten digits, and generated shapes."""
+"""Grayscale images with classes: IDX files, handwritten digits, and generated shapes."""
 
 import gzip
 import math
@@ -23,26 +23,26 @@ SHAPES = ("square", "disc", "cross", "ring", "stripes")
 
 
 class Images(NamedTuple):
-    """Images of one size, and what is on them."""
+    """Images of one size with labels."""
 
     pixels: Tensor  # (N, height, width), uint8
     labels: Tensor  # (N,)
     classes: tuple[str, ...]
 
     def pick(self, index: Tensor) -> "Images":
-        """Some of them."""
+        """The images at some positions."""
         return Images(self.pixels[index], self.labels[index], self.classes)
 
 
 def read_idx(
     images: str | Path, labels: str | Path, classes: Sequence[str] | None = None
 ) -> Images:
-    """Read images and labels from two files in the format of MNIST, plain or gzipped.
+    """Read images and labels from two IDX files, the format of MNIST, plain or gzipped.
 
     Args:
         images: an IDX file of bytes in three dimensions
         labels: an IDX file of bytes in one
-        classes: their names; the numbers themselves if not given
+        classes: their names; by default the numbers
     """
     pixels, numbers = _idx(images, 3), _idx(labels, 1)
     if len(pixels) != len(numbers):
@@ -57,7 +57,7 @@ def read_idx(
 
 
 def read_fashion(folder: str | Path, split: str) -> Images:
-    """Read Fashion-MNIST (Xiao et al. 2017), "train" or "test", from a folder of its four files."""
+    """Read Fashion-MNIST (Xiao et al. 2017), "train" or "test", from its four files."""
     part = {"train": "train", "test": "t10k"}[split]
     files = [
         next((path for path in (stem, stem.with_name(f"{stem.name}.gz")) if path.is_file()), stem)
@@ -97,16 +97,16 @@ def generate_images(count: int, size: int = 12, *, seed: int = 0) -> Images:
     (torch.Size([7, 12, 12]), torch.uint8, True)
 
     Args:
-        count: how many
+        count: number of images
         size: height and width, 9 or more
-        seed: everything depends on it
+        seed: of the images
     """
     if count < 1 or size < 9:
         raise ValueError(f"count must be 1 or more and size 9 or more, got {count} and {size}")
-    draw = torch.Generator().manual_seed(seed)
-    labels = torch.randint(len(SHAPES), (count,), generator=draw)
-    radius = 2.5 + (size / 3 - 2.5) * torch.rand(count, 1, 1, generator=draw)
-    center = radius + (size - 1 - 2 * radius) * torch.rand(2, count, 1, 1, generator=draw)
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.randint(len(SHAPES), (count,), generator=rng)
+    radius = 2.5 + (size / 3 - 2.5) * torch.rand(count, 1, 1, generator=rng)
+    center = radius + (size - 1 - 2 * radius) * torch.rand(2, count, 1, 1, generator=rng)
     place = torch.arange(size, dtype=torch.float32)
     y, x = place.view(1, size, 1) - center[0], place.view(1, 1, size) - center[1]
     far, near = torch.maximum(x.abs(), y.abs()), torch.minimum(x.abs(), y.abs())
@@ -121,12 +121,12 @@ def generate_images(count: int, size: int = 12, *, seed: int = 0) -> Images:
         )
     )  # (shapes, count, size, size)
     ink = drawn[labels, torch.arange(count)].float()
-    noisy = 0.8 * ink + 0.2 * torch.rand(count, size, size, generator=draw)
+    noisy = 0.8 * ink + 0.2 * torch.rand(count, size, size, generator=rng)
     return Images((255 * noisy).to(torch.uint8), labels, SHAPES)
 
 
 def as_input(pixels: Tensor, scale: int = 1) -> Tensor:
-    """Bytes (B, h, w) as numbers from 0 to 1, (B, h · scale, w · scale), smoothly enlarged.
+    """Scale bytes (B, h, w) to floats from 0 to 1, (B, h · scale, w · scale), interpolated.
 
     >>> as_input(torch.tensor([[[0, 255]]], dtype=torch.uint8), scale=2).shape
     torch.Size([1, 2, 4])

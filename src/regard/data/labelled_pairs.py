@@ -7,15 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.data.files import lines
+from regard.data.files import Bad, Report, check_bad, lines
 from regard.data.pairs import Pairs
-from regard.data.report import Bad, Report, check_bad
 from regard.data.scenes import Scene
 
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """Pairs with the number of their class."""
+    """Pairs with their labels."""
 
     lefts: list[str]
     rights: list[str] | list[Scene]
@@ -48,7 +47,7 @@ def read_labelled_pairs(
     Args:
         path: the file
         left, right, label: columns, from 0
-        columns: how many a line must have; by default as many as the first line
+        columns: number of columns; by default that of the first line
         bad: "refuse" raises if a line is bad, "skip" leaves it out
     """
     check_bad(bad)
@@ -75,10 +74,10 @@ def read_labelled_pairs(
                 name for name, text in zip(("left", "right", "label"), row, strict=True) if not text
             )
             report.add(number, f"the {empty} column is empty")
-    report.settle(bad)
+    report.check(bad)
     classes = sorted({row[2] for row in rows})
     if len(classes) < 2:
-        raise ValueError(f"{path} has one label only, {classes[0]!r}; two or more are needed")
+        raise ValueError(f"{path} has only the label {classes[0]!r}: expected two or more")
     return LabelledPairs(
         [row[0] for row in rows],
         [row[1] for row in rows],
@@ -88,9 +87,9 @@ def read_labelled_pairs(
 
 
 def shuffle_targets(pairs: Pairs, *, seed: int | Sequence[int]) -> LabelledPairs:
-    """Every pair twice: with its own translation, and with that of another sentence.
+    """Every pair twice: with its own target and with that of another pair.
 
-    A false translation never is one of the sentence's true ones.
+    A wrong target is never one of the source's own targets.
 
     >>> pairs = Pairs.collect([("가", "go"), ("안녕", "hi"), ("네", "yes")])
     >>> found = shuffle_targets(pairs, seed=1)
@@ -102,12 +101,12 @@ def shuffle_targets(pairs: Pairs, *, seed: int | Sequence[int]) -> LabelledPairs
     for left, right in zip(lefts, rights, strict=True):
         true.setdefault(left, set()).add(right)
     if len(set(rights)) < 2:
-        raise ValueError("to shuffle translations at least two different ones are needed")
-    draw = np.random.default_rng(seed)
-    other = draw.permutation(len(rights))
+        raise ValueError("expected at least two different targets to shuffle")
+    rng = np.random.default_rng(seed)
+    other = rng.permutation(len(rights))
     for i, left in enumerate(lefts):
         while rights[other[i]] in true[left] and len(true[left]) < len(set(rights)):
-            other[i] = draw.integers(len(rights))
+            other[i] = rng.integers(len(rights))
     return LabelledPairs(
         lefts * 2,
         [*rights, *(rights[i] for i in other)],

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from regard.core.files import atomic_file
-from regard.data.report import Report
+from regard.data.files import Report
 
 ROWS = 8192  # rows that are held in memory while an Arrow file is written
 
@@ -27,7 +27,7 @@ class Pairs(Sequence[Pair]):
     Args:
         sources: texts, or float frames of shape (length, features)
         targets: texts, as many
-        report: what the reader met
+        report: of the reader
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Pairs(Sequence[Pair]):
     ) -> None:
         if len(sources) != len(targets):
             raise ValueError(
-                f"there must be as many targets as sources, got {len(sources)} sources and "
+                f"expected as many targets as sources, got {len(sources)} sources and "
                 f"{len(targets)} targets"
             )
         self.sources = sources
@@ -46,11 +46,11 @@ class Pairs(Sequence[Pair]):
     def collect(
         cls, rows: Iterable[Pair], report: Report | None = None, *, store: str | Path | None = None
     ) -> "Pairs":
-        """Gather pairs in memory, or write them to an Arrow file and map that.
+        """Collect pairs in memory, or in an Arrow file that is memory-mapped.
 
         Args:
             rows: the pairs, read once
-            report: what their reader met
+            report: of their reader
             store: the Arrow file to write; only texts can be stored
         """
         if store is not None:
@@ -61,7 +61,7 @@ class Pairs(Sequence[Pair]):
 
     @classmethod
     def open(cls, store: str | Path, report: Report | None = None) -> "Pairs":
-        """Map an Arrow file written by `collect`; `datasets.Dataset.from_file` opens it too."""
+        """Memory-map an Arrow file of `collect`; `datasets.Dataset.from_file` opens it too."""
         table = map_table(Path(store))
         return cls(Column(table["source"]), Column(table["target"]), report)
 
@@ -100,7 +100,7 @@ class Column(Sequence[Any]):
         if index < 0:
             index += len(self)
         if not 0 <= index < len(self):
-            raise IndexError(f"there is no row {index} among {len(self)}")
+            raise IndexError(f"row {index} is out of range: there are {len(self)}")
         which = bisect_right(self.starts, index) - 1
         return self.chunks[which][index - self.starts[which]].as_py()
 
@@ -110,7 +110,7 @@ class Column(Sequence[Any]):
 
 
 def write_texts(rows: Iterable[Pair], path: Path) -> None:
-    """Write pairs of texts to an Arrow stream, a few thousand at a time, all or nothing."""
+    """Write pairs of texts to an Arrow stream atomically, a few thousand at a time."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
     schema = pa.schema([("source", pa.string()), ("target", pa.string())])
@@ -127,7 +127,7 @@ def write_texts(rows: Iterable[Pair], path: Path) -> None:
 
 
 def map_table(path: Path) -> Any:
-    """An Arrow stream as a table whose columns stay on disk until they are touched."""
+    """Memory-map an Arrow stream as a table."""
     import pyarrow as pa
 
     from regard.data.files import readable
@@ -135,4 +135,4 @@ def map_table(path: Path) -> Any:
     try:
         return pa.ipc.open_stream(pa.memory_map(str(readable(path)), "r")).read_all()
     except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} is not an Arrow file of pairs, or it is cut short") from error
+        raise ValueError(f"{path} is not an Arrow file of pairs, or it is truncated") from error

@@ -1,4 +1,4 @@
-"""Tables of who users are and what items are, as vectors: a column for each value of a field."""
+"""Profiles of users and items as vectors: a column for each value of a field."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-BINS = 6  # that a field of numbers is cut into
-SEPARATOR = "|"  # between the values of a field that has several
+BINS = 6  # of a numeric field
+SEPARATOR = "|"  # between several values of a field
 DASH = "–"  # between the ends of a range
 
 
@@ -25,11 +25,10 @@ class Profiles:
 
     @classmethod
     def of(cls, table: Mapping[str, Sequence[str]], count: int | None = None) -> "Profiles":
-        """From the columns of a table, all of the same length, `count` if there are none.
+        """Make profiles from the columns of a table, all of one length (`count` if there are none).
 
-        A field of more than BINS different numbers is cut into ranges that are about as frequent
-        as each other; any other field has a column for each value, and `war|drama` is two values.
-        An empty cell has no value.
+        A field of more than BINS different numbers is cut into quantile ranges; any other field has
+        a column for each value, and `war|drama` is two values. An empty cell has no value.
         """
         blocks, names = [], []
         for field, cells in table.items():
@@ -50,13 +49,13 @@ class Profiles:
         return cls(rows, names)
 
     def encode(self, values: Mapping[str, str]) -> np.ndarray:
-        """The row (width,) of somebody who is in no table; a number finds the nearest range.
+        """The row (width,) of a new user or item; a number is put into the nearest range.
 
         >>> Profiles.of({"age": ["17", "18"], "job": ["cook", "poet"]}).encode({"job": "poet"})
         array([0., 0., 0., 1.], dtype=float32)
         """
         if values and not self.columns:
-            raise ValueError("the data had no profiles, so that nothing is known by one")
+            raise ValueError("the data has no profiles, so that none can be given")
         row = np.zeros(len(self.columns), np.float32)
         for field, cell in values.items():
             mine = {
@@ -75,7 +74,7 @@ class Profiles:
 
 
 def _ranges(cells: Sequence[str]) -> list[list[str]] | None:
-    """Each cell as the range its number is in, "low–high"; None if it is no field of numbers."""
+    """The range of each number, "low–high"; None if the field is not numeric."""
     try:
         numbers = np.array([float(cell) for cell in cells if cell])
     except ValueError:
@@ -97,7 +96,7 @@ def _by_number(ranges: Iterable[str]) -> list[str]:
 
 
 def _nearest_range(value: str, names: Sequence[str]) -> str | None:
-    """The range that a number is in, or else is nearest to; None if these are no ranges."""
+    """The range that a number is in or nearest to; None if the names are not ranges."""
     try:
         number = float(value)
         ends = [tuple(map(float, name.split(DASH))) for name in names if DASH in name]

@@ -1,4 +1,4 @@
-"""Who chose what, and when: ratings from CSV or in the format of MovieLens-100k."""
+"""Ratings of items by users over time: CSV, or the format of MovieLens-100k."""
 
 import csv
 import math
@@ -21,14 +21,14 @@ GENRES = (
 
 @dataclass(frozen=True)
 class Ratings:
-    """What each user chose, in the order of time, and the profiles of users and items."""
+    """The items each user chose, in the order of time, and profiles of users and items."""
 
     users: list[str]
     items: list[str]
-    histories: list[np.ndarray]  # of each user, places in `items`, the first choice first
+    histories: list[np.ndarray]  # of each user, positions in `items`, oldest first
     user_profiles: Profiles
     item_profiles: Profiles
-    titles: list[str]  # of the items, for people
+    titles: list[str]  # of the items, for display
 
     @classmethod
     def of(
@@ -38,13 +38,13 @@ class Ratings:
         items: Mapping[str, Mapping[str, str]],
         titles: Mapping[str, str],
     ) -> "Ratings":
-        """From (user, item, time) and tables of fields by user and by item."""
+        """Make ratings from (user, item, time) and the fields of users and items."""
         user_place = {name: place for place, name in enumerate(users)}
         item_place = {name: place for place, name in enumerate(items)}
         chosen: list[list[tuple[float, int]]] = [[] for _ in users]
         for user, item, time in events:
             chosen[user_place[user]].append((time, item_place[item]))
-        # a sort by time alone keeps the order of the file where times are equal
+        # stable: equal times keep the order of the file
         histories = [
             np.array([item for _, item in sorted(mine, key=lambda event: event[0])], np.int64)
             for mine in chosen
@@ -60,18 +60,18 @@ class Ratings:
 
     @property
     def count(self) -> int:
-        """How many choices there are."""
+        """Number of choices."""
         return sum(map(len, self.histories))
 
 
 def read_movielens(folder: str | Path, *, min_rating: float = 0.0) -> Ratings:
-    """Read `u.data`, `u.user` and `u.item`, which are in latin-1.
+    """Read `u.data`, `u.user` and `u.item`, in Latin-1. Harper & Konstan 2015.
 
-    Harper & Konstan 2015. A user has age, gender and occupation, an item its genres and decade.
+    A user has age, gender and occupation, an item genres and decade.
 
     Args:
-        folder: where the three files are
-        min_rating: choices that were rated lower are left out
+        folder: directory of the three files
+        min_rating: lower ratings are left out
     """
     folder = Path(folder)
     users: dict[str, dict[str, str]] = {}
@@ -109,18 +109,18 @@ def read_ratings(
     items: str | Path | None = None,
     title: str = "title",
 ) -> Ratings:
-    """Read choices from CSV, in UTF-8, whose first line has the names of the columns.
+    """Read choices from a CSV file with a header, in UTF-8.
 
-    An item that a user chose several times counts when it was chosen first.
+    Of repeated choices of an item by a user the first one counts.
 
     Args:
         path: a CSV file with a row for each choice
         user, item, time: its columns; a time is a number
         rating: a column of numbers; None if every row is a choice
-        min_rating: rows that were rated lower are left out
-        users: a CSV file of who users are; its column `user` has the names that `path` uses
-        items: a CSV file of what items are
-        title: the column of `items` that people know an item by, if there is one
+        min_rating: lower ratings are left out
+        users: a CSV file of profiles, with the same column `user`
+        items: a CSV file of profiles, with the same column `item`
+        title: the column of `items` with display names, if there is one
     """
     rows = _table(path, [user, item, time, *([rating] if rating else [])])
     user_table = {row[user]: {} for _, row in rows} if users is None else _profiles(users, user)
@@ -139,7 +139,7 @@ def read_ratings(
 
 
 def _columns(table: Mapping[str, Mapping[str, str]]) -> dict[str, Sequence[str]]:
-    """A table by rows as one by columns; the first row has the names of all fields."""
+    """The columns of a table that is given by rows."""
     fields = next(iter(table.values()), {})
     return {field: [row[field] for row in table.values()] for field in fields}
 
@@ -153,7 +153,7 @@ def _profiles(path: str | Path, key: str) -> dict[str, dict[str, str]]:
 
 
 def _table(path: str | Path, wanted: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
-    """Rows of a CSV file with their line numbers, by the names of the columns."""
+    """Rows of a CSV file with their line numbers, as dictionaries."""
     reader = csv.reader((f"{line}\n" for _, line in text_lines(path)), strict=True)
     try:
         names = next(reader, [])
@@ -163,7 +163,7 @@ def _table(path: str | Path, wanted: Sequence[str]) -> list[tuple[int, dict[str,
             if name not in names:
                 raise ValueError(f"{path} has no column {name!r}{did_you_mean(name, names)}")
         rows = []
-        for row in filter(None, reader):  # blank lines are no rows
+        for row in filter(None, reader):  # without blank lines
             if len(row) != len(names):
                 raise ValueError(
                     f"{path}, line {reader.line_num}: {len(row)} columns instead of {len(names)}"
@@ -177,7 +177,7 @@ def _table(path: str | Path, wanted: Sequence[str]) -> list[tuple[int, dict[str,
 
 
 def _rows(path: Path, separator: str, columns: int) -> list[tuple[int, list[str]]]:
-    """Rows of a file of MovieLens with their line numbers."""
+    """Rows of a MovieLens file with their line numbers."""
     rows = []
     for number, raw in lines(readable(path)):
         if raw.strip():
@@ -192,7 +192,7 @@ def _rows(path: Path, separator: str, columns: int) -> list[tuple[int, list[str]
 
 def _new(table: Mapping[str, object], name: str, what: str, path: object, number: int) -> None:
     if name in table:
-        raise ValueError(f"{path}, line {number}: {what} {name!r} is there already")
+        raise ValueError(f"{path}, line {number}: duplicate {what} {name!r}")
 
 
 def _known(table: Mapping[str, object], name: str, what: str, where: str, file: object) -> None:
@@ -211,9 +211,9 @@ def _number(text: str, what: str, where: str) -> float:
 
 
 def _first_choices(events: Iterable[tuple[str, str, float]]) -> list[tuple[str, str, float]]:
-    """Events without those that choose again what the user has, in the order of time.
+    """The first choice of each item by each user, in the order of time.
 
-    What a user has is not recommended: a choice of it could be neither learned nor ranked.
+    Items that a user has are not recommended: repeated choices can be neither learned nor ranked.
     """
     found: dict[tuple[str, str], tuple[str, str, float]] = {}
     for event in sorted(events, key=lambda event: event[2]):

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.names import did_you_mean
-from regard.data.files import lines
+from regard.data.files import Bad, Report, check_bad, lines
 from regard.data.frames import read_frames
 from regard.data.pairs import Pair, Pairs
-from regard.data.report import Bad, Report, check_bad
 
-# One line in, one pair out; None for a line that is a comment. A ValueError says what is wrong.
+# A line to a pair, or None for a comment; raises ValueError with what is wrong.
 Parse = Callable[[str], tuple[str, str] | None]
 
 
@@ -32,8 +31,8 @@ def read_tsv(
         path: the file
         source: the column of the source, from 0
         target: the column of the target
-        columns: how many columns a line must have; by default, as many as the first line
-        bad: "refuse" raises if a line is bad, "skip" leaves it out; the report tells either way
+        columns: number of columns; by default that of the first line
+        bad: "refuse" raises if a line is bad, "skip" leaves it out; both are reported
         store: an Arrow file to keep the pairs in, for a corpus larger than memory
     """
     expected = columns
@@ -59,7 +58,7 @@ def read_jsonl(
     bad: Bad = "refuse",
     store: str | Path | None = None,
 ) -> Pairs:
-    """Read two keys of JSON objects, one object a line, plain or gzipped."""
+    """Read two keys of JSON objects, one object per line, plain or gzipped."""
 
     def parse(line: str) -> tuple[str, str]:
         try:
@@ -114,7 +113,7 @@ def read_fixed_width(
     bad: Bad = "refuse",
     store: str | Path | None = None,
 ) -> Pairs:
-    """Read lines `source_target` whose separator is in one column, both sides padded by spaces."""
+    """Read lines `source_target` whose separator is in a fixed column, padded with spaces."""
     width = None
 
     def parse(line: str) -> tuple[str, str]:
@@ -136,7 +135,7 @@ def read_aligned(
     bad: Bad = "refuse",
     store: str | Path | None = None,
 ) -> Pairs:
-    """Read two files whose lines with the same number are a pair, plain or gzipped."""
+    """Read pairs from the lines of two aligned files, plain or gzipped."""
     check_bad(bad)
     report = Report(f"{source} and {target}")
 
@@ -154,10 +153,10 @@ def read_aligned(
                 report.add(left[0], str(error))
         if counts[0] != counts[1]:
             raise ValueError(
-                f"aligned files must have as many lines as each other, but {source} has "
+                f"aligned files should have the same number of lines, but {source} has "
                 f"{counts[0]} and {target} has {counts[1]}"
             )
-        report.settle(bad)
+        report.check(bad)
 
     return Pairs.collect(rows(), report, store=store)
 
@@ -224,7 +223,7 @@ def from_dataset(
                 report.add(report.lines, f"no text in {' or '.join(map(repr, wrong))}")
             else:
                 yield sides
-        report.settle(bad)
+        report.check(bad)
 
     return Pairs.collect(rows(), report, store=store)
 
@@ -248,7 +247,7 @@ def _read(path: str | Path, parse: Parse, bad: Bad, store: str | Path | None) ->
             else:
                 yield pair
             report.lines += 1
-        report.settle(bad)
+        report.check(bad)
 
     return Pairs.collect(rows(), report, store=store)
 

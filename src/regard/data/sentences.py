@@ -1,4 +1,4 @@
-"""A text cut into sentences, and sentences into lists of ids."""
+"""Texts split into sentences, and documents as ids."""
 
 import re
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_bpe import CONTINUATION
 from regard.data.tokenizer_vocabulary import VocabularyTokenizer
 
-END = re.compile(r"[.!?…。！？][\"'”’)\]]*(?=\s)")  # a quote or bracket closes its own sentence
+END = re.compile(r"[.!?…。！？][\"'”’)\]]*(?=\s)")  # with closing quotes and brackets
 
 
 def sentences(text: str) -> list[str]:
-    """Cut a text after `.`, `!`, `?` and the like, if a blank follows, and at line breaks.
+    """Split a text after `.`, `!`, `?` and the like, if a space follows, or at line breaks.
 
-    A text that has line breaks is taken to have one sentence a line, as corpora do.
+    A text with line breaks has one sentence per line, as in corpora.
 
     >>> sentences("It is long. Is it good? 네!")
     ['It is long.', 'Is it good?', '네!']
@@ -35,7 +35,7 @@ def sentences(text: str) -> list[str]:
 
 
 class Document(NamedTuple):
-    """A document as ids: its words one after the other, and how many each sentence has."""
+    """A document as ids: all words, and the lengths of the sentences."""
 
     ids: np.ndarray  # (words,)
     lengths: np.ndarray  # (sentences,), each at least 1
@@ -50,8 +50,8 @@ def encode_document(
 ) -> Document:
     """The ids of a text, sentence by sentence.
 
-    A sentence of more than `max_words` goes on in another one; of a document of more than
-    `max_sentences` the end is kept, where reviews come to their verdict.
+    A sentence of more than `max_words` is continued in another one; of a document of more than
+    `max_sentences` the end is kept, where reviews state their verdict.
 
     >>> from regard.data import train_tokenizer
     >>> tokenizer = train_tokenizer("words", ["a b c"])
@@ -70,7 +70,7 @@ def encode_document(
 def document_pieces(
     text: str, tokenizer: Tokenizer, *, max_words: int = 50, max_sentences: int = 60
 ) -> list[list[str]]:
-    """What stands in the text for each id of `encode_document`, with the blank before it.
+    """The part of the text for each id of `encode_document`, with the space before it.
 
     >>> from regard.data import train_tokenizer
     >>> document_pieces("A rare film. Good.", train_tokenizer("words", ["a film"]), max_words=3)
@@ -91,16 +91,16 @@ def document_pieces(
 
 
 class DocumentBatch(NamedTuple):
-    """Documents side by side, padded with 0."""
+    """A batch of documents, padded with 0."""
 
     words: Tensor  # (B, S, W)
-    word_lengths: Tensor  # (B, S), 0 for a sentence that is not there
+    word_lengths: Tensor  # (B, S), 0 for padding
     sentence_lengths: Tensor  # (B,)
     labels: Tensor  # (B,)
 
 
 def collate_documents(documents: Sequence[Document], labels: Sequence[int]) -> DocumentBatch:
-    """Pad documents to one tensor.
+    """Pad documents to a batch.
 
     >>> first, second = Document(np.array([4, 5, 6]), np.array([2, 1])), Document(
     ...     np.array([7]), np.array([1]))

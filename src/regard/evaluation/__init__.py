@@ -1,7 +1,6 @@
 """Metrics of predicted texts, their confidence intervals, and the errors behind them."""
 
 from regard.evaluation.edits import Edit, Mistake, confusions, distance, edits, worst
-from regard.evaluation.likelihood import Likelihood, teacher_forced
 from regard.evaluation.metrics import (
     CorpusScore,
     Metric,
@@ -12,7 +11,12 @@ from regard.evaluation.metrics import (
     error_rate,
     exact_match,
 )
-from regard.evaluation.translation import TranslationReport, evaluate_translator
+from regard.evaluation.translation import (
+    Likelihood,
+    TranslationReport,
+    evaluate_translator,
+    teacher_forced,
+)
 
 __all__ = [
     "CorpusScore",

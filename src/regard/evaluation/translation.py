@@ -1,16 +1,19 @@
 """Evaluation of a translator on pairs it has not seen: metrics, intervals and typical errors."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from torch import nn
 
 from regard.core.graphemes import graphemes
 from regard.data import Batch, Batches, Pairs, Tokenizer, encode_pairs
+from regard.decoding.search import evaluating
 from regard.evaluation.edits import Edit, Mistake, Split, confusions, worst
-from regard.evaluation.likelihood import teacher_forced
 from regard.evaluation.metrics import Metric, bleu, bootstrap, chrf, error_rate, exact_match
 
 ERROR_RATES: dict[str, tuple[str, Split]] = {
@@ -20,6 +23,19 @@ ERROR_RATES: dict[str, tuple[str, Split]] = {
     "bpe": ("wer", str.split),
 }
 """The name of the error rate and what it counts, by the kind of the target tokenizer."""
+
+
+class Likelihood(NamedTuple):
+    """Teacher-forced loss and accuracy over real target tokens, EOS included."""
+
+    loss: float  # nats per token
+    accuracy: float  # share of tokens that were the most probable
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss)."""
+        return math.exp(min(self.loss, 700.0))
 
 
 class Translates(Protocol):
@@ -117,6 +133,28 @@ def evaluate_translator(
         [source if isinstance(source, str) else f"{len(source)} frames" for source in read],
         confusions(predictions, references, split=split, count=shown),
     )
+
+
+def teacher_forced(model: nn.Module, batches: Iterable[Batch]) -> Likelihood:
+    """Loss and accuracy of each target token given the true tokens before it.
+
+    Args:
+        model: sequence to sequence
+        batches: padded pairs
+    """
+    loss, right, count = 0.0, 0, 0
+    with evaluating(model):  # type: ignore[arg-type]
+        for batch in batches:
+            inputs, labels = batch.target[:, :-1], batch.target[:, 1:]
+            features = model(batch.source, batch.source_lengths, inputs)  # (B, T - 1, D)
+            position = torch.arange(inputs.shape[1], device=inputs.device)
+            real = position < (batch.target_lengths - 1).unsqueeze(1)
+            logits = model.output(features[real])  # type: ignore[operator]
+            tokens = labels[real]
+            loss += float(F.cross_entropy(logits, tokens, reduction="sum"))
+            right += int((logits.argmax(-1) == tokens).sum())
+            count += len(tokens)
+    return Likelihood(loss / max(count, 1), right / max(count, 1), count)
 
 
 def _references(pairs: Pairs) -> tuple[list[Any], list[list[str]]]:

@@ -11,7 +11,7 @@ from regard.tasks.translate import TranslateTask, Translator
 from regard.tasks.variants import Variant, check_options, model_table
 from regard.training import Config, Progress, Silent, read_config, read_run_config, train
 from regard.training.metrics import read_metrics
-from regard.training.stopping import last_step
+from regard.training.schedule import last_step
 
 EQUAL = ("dot", "scaled_dot", "cosine")  # scores of queries and keys of one width
 TRANSFORMER_LR = 1e-3  # instead of a recurrent model's learning rate, at which it would not learn

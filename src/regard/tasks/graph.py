@@ -19,9 +19,9 @@ from regard.data.graph import (
     UNKNOWN,
     Graph,
     generate_graph,
+    normalize_rows,
     read_edge_list,
     read_planetoid,
-    rows_that_sum_to_one,
 )
 from regard.layers.edges import with_self_loops
 from regard.models.graph import GraphAttentionNetwork
@@ -326,7 +326,7 @@ def read_graph(data: Data, seed: int = 1) -> Graph:
         else:
             graph = read_planetoid(data_file(name, PLANETOID.format(name)))
     if data.normalize:
-        graph = graph._replace(nodes=rows_that_sum_to_one(graph.nodes))
+        graph = graph._replace(nodes=normalize_rows(graph.nodes))
     return graph
 
 

@@ -139,7 +139,7 @@ class MemoryPredictor(Predictor):
             "title": f"{self.name}, size {input}: {wrong:.1%} of bits wrong",
             "input": bits.inputs[0].clamp(0, 1).tolist(),
             "target": bits.targets[0].tolist(),
-            "output": (answer.bits * bits.asked.unsqueeze(1)).tolist(),
+            "output": (answer.bits * bits.due.unsqueeze(1)).tolist(),
         }
         tokens = {"step": [*map(str, range(steps))], "slot": [*map(str, range(slots))]}
         return Trace(calls, tokens, about)
@@ -177,8 +177,8 @@ class MemoryPredictor(Predictor):
 
 def bit_error(logits: Tensor, bits: Bits) -> float:
     """Return the share of wrong bits where an answer is due, of logits (B, T, out)."""
-    answer = logits[:, bits.asked] > 0
-    return float((answer != (bits.targets[:, bits.asked] > 0.5)).float().mean())
+    answer = logits[:, bits.due] > 0
+    return float((answer != (bits.targets[:, bits.due] > 0.5)).float().mean())
 
 
 def _build(name: str, model: Model) -> nn.Module:
@@ -231,8 +231,8 @@ class MemoryTask:
 
     def loss(self, model: nn.Module, batch: Bits) -> Loss:
         """Return the cross entropy of the bits of the answer, the mean over a sequence."""
-        logits = model(batch.inputs).logits[:, batch.asked]
-        mean = F.binary_cross_entropy_with_logits(logits, batch.targets[:, batch.asked])
+        logits = model(batch.inputs).logits[:, batch.due]
+        mean = F.binary_cross_entropy_with_logits(logits, batch.targets[:, batch.due])
         return Loss(mean * len(logits), len(logits))
 
     @torch.no_grad()
@@ -244,7 +244,7 @@ class MemoryTask:
         for size in sizes:
             bits = self._held_out(size)
             logits = model(bits.inputs).logits
-            asked = logits[:, bits.asked], bits.targets[:, bits.asked]
+            asked = logits[:, bits.due], bits.targets[:, bits.due]
             loss += float(F.binary_cross_entropy_with_logits(*asked)) / len(sizes)
             errors.append(bit_error(logits, bits))
         far = self._held_out(self.longer)

@@ -8,7 +8,7 @@ from torch import nn
 
 from regard.training.config import Config
 from regard.training.optimizer import AdamW
-from regard.training.stopping import last_step
+from regard.training.schedule import last_step
 from regard.training.task import Task
 
 TIME_LIMIT = 10.0  # seconds of timing

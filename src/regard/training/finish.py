@@ -13,8 +13,8 @@ from regard.training.checkpoint import checkpoints, prune
 from regard.training.config import Training
 from regard.training.metrics import Metrics, read_metrics
 from regard.training.random_state import preserved_random_state
+from regard.training.schedule import end_reason
 from regard.training.state import Evaluation, State
-from regard.training.stopping import end_reason
 from regard.training.task import Task
 from regard.training.weights import put_weights, read_steps, read_tensors, write_model
 

@@ -6,6 +6,7 @@ from types import FrameType
 from typing import Any, Self
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # not all systems have the last one
+ALWAYS = (signal.SIGINT, signal.SIGTERM)  # SIGHUP is ignored under nohup
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 
 
@@ -25,7 +26,7 @@ class Interrupt:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # others get no signals
             for number in SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                if number in ALWAYS or signal.getsignal(number) is not signal.SIG_IGN:
                     self.before[number] = signal.signal(number, self._record)
         return self
 

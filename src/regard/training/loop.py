@@ -21,9 +21,15 @@ from regard.training.optimizer import AdamW
 from regard.training.progress import Progress, Silent
 from regard.training.random_state import seed_all
 from regard.training.run_directory import open_run
-from regard.training.schedule import learning_rate, times_lowered
+from regard.training.schedule import (
+    end_reason,
+    evaluation_due,
+    last_step,
+    learning_rate,
+    steps,
+    times_lowered,
+)
 from regard.training.state import State
-from regard.training.stopping import end_reason, evaluation_due, last_step, steps
 from regard.training.task import Task
 
 
