@@ -57,7 +57,7 @@ def test_the_dates_of_the_book_are_fixed_width(real_data):
 def test_missing_data_says_how_to_get_it(tmp_path):
     with pytest.raises(FileNotFoundError, match="regard data get pronounce"):
         read_dataset("pronounce", folder=tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"put it there from .*manythings"):
+    with pytest.raises(FileNotFoundError, match=r"download it from .*manythings"):
         read_dataset("tatoeba", folder=tmp_path)
     with pytest.raises(ValueError, match="did you mean 'tatoeba'"):
         read_dataset("tatoba", folder=tmp_path)

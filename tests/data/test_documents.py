@@ -44,7 +44,7 @@ def test_a_zip_of_folders_has_classes_and_folds(tmp_path):
         ("a.csv", "text,label\n", "is empty"),
         ("a.jsonl", '{"text": "a", "label": "b"}\nno\n', r"line 2 \(not JSON\)"),
         ("a.jsonl", '{"text": 3, "label": "b"}\n', "no text under 'text'"),
-        ("a.txt", "fine\n", "should end in .csv, .tsv or .jsonl"),
+        ("a.txt", "fine\n", "expected .csv, .tsv or .jsonl"),
         ("a.zip", "no zip", "is not a zip file"),
     ],
 )

@@ -110,15 +110,15 @@ def test_commas_and_blanks_separate_too(tmp_path: Path) -> None:
     ("nodes", "edges", "said"),
     [
         (None, "n0\tn99\n", "edges, line 1: node 'n99' is not among the 12 nodes"),
-        (None, "n0\tn1\tn2\n", "line 1: an edge has two nodes, got"),
+        (None, "n0\tn1\tn2\n", "line 1: expected the names of two nodes, got"),
         (None, "", "edges has no edges"),
         ("", None, "nodes has no nodes"),
-        ("a\t1\tx\na\t2\ty\n", None, "line 2: node 'a' is there already, as node number 1"),
+        ("a\t1\tx\na\t2\ty\n", None, "line 2: duplicate node 'a', which is also node number 1"),
         ("a\t1\t2\tx\nb\t2\ty\n", None, "line 2: 1 features, but the first node has 2"),
-        ("a\tone\tx\n", None, "line 1: a feature is no number"),
+        ("a\tone\tx\n", None, "line 1: not a number"),
         ("a\tnan\tx\n", None, "line 1: features must be finite"),
         ("caf\udce9\t1\tx\n", None, "nodes, line 1, is not UTF-8 at byte 4"),
-        ("a\tx\n", None, "line 1: a node has a name, features and a class"),
+        ("a\tx\n", None, "line 1: expected name, features and class"),
     ],
 )
 def test_a_malformed_edge_list_is_one_sentence(tmp_path: Path, nodes, edges, said) -> None:

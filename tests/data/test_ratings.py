@@ -40,7 +40,7 @@ def test_the_files_are_latin_1_and_in_the_order_of_time(movielens):
         ("u.data", "99\t2\t3\t5\n", "line 1: unknown user '99'"),
         ("u.data", "1\t99\t3\t5\n", "line 1: unknown item '99'"),
         ("u.data", "1\t2\tgood\t5\n", "the rating should be a number, got 'good'"),
-        ("u.user", "1|20|M|artist|0\n1|30|F|nurse|0\n", "line 2: user '1' is there already"),
+        ("u.user", "1|20|M|artist|0\n1|30|F|nurse|0\n", "line 2: duplicate user '1'"),
         ("u.user", "", "is empty"),
     ],
 )
@@ -54,7 +54,7 @@ def test_an_item_that_is_there_twice_is_refused(movielens):
     items = movielens / "u.item"
     text = items.read_text("latin-1")
     items.write_text(text + text.splitlines()[4] + "\n", "latin-1")
-    with pytest.raises(ValueError, match="line 24: item '5' is there already"):
+    with pytest.raises(ValueError, match="line 24: duplicate item '5'"):
         read_movielens(movielens)
     items.unlink()
     with pytest.raises(FileNotFoundError, match=r"no file .*u\.item"):
@@ -75,7 +75,7 @@ def test_csv_with_tables_of_users_and_items(tmp_path):
     plain = read_ratings(choices, user="who")
     assert plain.user_profiles.rows.shape == (2, 0)
     assert plain.user_profiles.encode({}).shape == (0,)
-    with pytest.raises(ValueError, match="the data had no profiles"):
+    with pytest.raises(ValueError, match="the data has no profiles"):
         plain.user_profiles.encode({"job": "poet"})
     assert plain.count == 4
     users.write_text("who,job\nann,poet\n")

@@ -79,7 +79,7 @@ def test_two_texts_and_a_label_are_read(tmp_path):
         ("a\tb\tyes\na\tb\n", r"line 2 \(2 columns instead of 3\)"),
         ("a\tb\n", r"line 1 \(2 columns instead of 3\)"),
         ("a\tb\tyes\na\t\tno\n", r"line 2 \(the right column is empty\)"),
-        ("a\tb\tyes\nc\td\tyes\n", "one label only, 'yes'"),
+        ("a\tb\tyes\nc\td\tyes\n", "only the label 'yes'"),
         ("", "is empty"),
     ],
 )
@@ -90,6 +90,6 @@ def test_a_malformed_file_of_pairs_is_one_sentence(tmp_path, content, complaint)
         read_labelled_pairs(path)
 
 
-def test_odd_counts_of_twins_are_refused():
-    with pytest.raises(ValueError, match="come in twins"):
+def test_odd_counts_of_pairs_are_refused():
+    with pytest.raises(ValueError, match="come in pairs"):
         generate_questions(3)

@@ -50,11 +50,11 @@ def test_the_item_after_the_one_asked_for_is_recalled() -> None:
 
 
 def test_bad_requests_are_one_sentence() -> None:
-    with pytest.raises(ValueError, match="unknown bits 'copi'; did you mean 'copy'"):
+    with pytest.raises(ValueError, match="unknown task 'copi'; did you mean 'copy'"):
         draw_bits("copi", 2, 3, seed=1)
     with pytest.raises(ValueError, match="count and size must be 1 or more, got 2 and 0"):
         draw_bits("copy", 2, 0, seed=1)
-    with pytest.raises(ValueError, match="there must be 2, got 1"):
+    with pytest.raises(ValueError, match="at least 2 items, got 1"):
         draw_bits("recall", 2, 1, seed=1)
 
 
@@ -79,7 +79,7 @@ def test_splits_and_seeds_differ_and_repeat() -> None:
 
 
 def test_impossible_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="longest no less than shortest, got 3, 5 and 2"):
+    with pytest.raises(ValueError, match="shortest ≤ longest, got 3, 5 and 2"):
         marked_digits(3, shortest=5, longest=2)
     with pytest.raises(ValueError, match="unknown split 'tain'; did you mean 'train'"):
         marked_digits(3, "tain")
