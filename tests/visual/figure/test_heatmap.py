@@ -9,6 +9,8 @@ import torch
 from matplotlib.image import imread
 
 from regard.visual.figure import heatmap
+from regard.visual.figure.canvas import figure
+from regard.visual.figure.heatmap import draw_map
 
 WEIGHTS = torch.tensor([[1.0, 0.0, 0.0], [0.25, 0.5, 0.25]])
 
@@ -67,3 +69,10 @@ def test_bad_input_is_one_sentence(tmp_path: Path, weights, name: str, complaint
 def test_an_empty_map_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
         heatmap(torch.ones(0, 3), [], ["x", "y", "z"], tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(("key", "angle"), [("고양", 0), ("a", 0), ("고양이가", 90)])
+def test_key_labels_are_horizontal_where_there_is_room(key: str, angle: int) -> None:
+    axes = figure(5, 3).add_subplot()
+    draw_map(axes, torch.eye(7), list("abcdefg"), [key] * 7)
+    assert {label.get_rotation() for label in axes.get_xticklabels()} == {angle}

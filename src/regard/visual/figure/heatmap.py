@@ -18,6 +18,7 @@ CELL = 0.32  # inches
 LARGEST = 512  # rows or columns that a figure shows; longer maps are max-pooled
 MOST_LABELS = 64
 LONGEST_LABEL = 24  # letters
+LETTER = 0.0085  # inches of a column of text, per point of its size
 
 
 def heatmap(
@@ -158,12 +159,22 @@ def label_ticks(
     families, labels = choose_fonts([*rows, *columns])
     every = max(1, -(-max(len(rows), len(columns)) // MOST_LABELS))
     across = labels[len(rows) :: every]
-    is_upright = max(map(display_width, across), default=0) > 2 * every  # too wide for its column
+    widest = max(map(display_width, across), default=0) * LETTER * size
+    is_upright = widest > every * _cell_width(axes)
     style: dict[str, Any] = {"fontfamily": families, "fontsize": size, "parse_math": False}
     axes.xaxis.tick_top()
     axes.set_xticks(range(0, len(columns), every), across, rotation=90 * is_upright, **style)
     axes.set_yticks(range(0, len(rows), every), labels[: len(rows) : every], **style)
     axes.tick_params(length=0, pad=3 if size > 6 else 1)
+
+
+def _cell_width(axes: Axes) -> float:
+    """Inches of a column, which is square where the aspect is equal."""
+    low, high = axes.get_xlim()
+    bottom, top = axes.get_ylim()
+    extent, dpi = axes.get_window_extent(), axes.get_figure(root=True).dpi  # type: ignore[union-attr]
+    width, height = extent.width / abs(high - low) / dpi, extent.height / abs(top - bottom) / dpi
+    return min(width, height) if axes.get_aspect() == 1.0 else width
 
 
 def color_bar(image: AxesImage, axes: Axes | list[Axes], name: str = "") -> None:
