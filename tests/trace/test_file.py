@@ -80,7 +80,7 @@ def test_weights_of_a_normalizer_of_ones_own_need_not_sum_to_one(tmp_path):
 @pytest.mark.parametrize(
     ("map", "complaint"),
     [
-        (torch.tensor([[0.5, float("nan")]]), "NaN or infinity"),
+        (torch.tensor([[0.5, float("nan")]]), "contains NaN or infinity"),
         (torch.tensor([[0.5, 0.8]]), "largest sum 1.3"),
         (torch.tensor([[1.5, -0.5]]), "smallest weight is -0.5"),
     ],
@@ -109,8 +109,8 @@ def call(**changes: object) -> dict:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("{", "no trace"),
-        ("[" * 100_000, "no trace"),
+        ("{", "not a valid trace"),
+        ("[" * 100_000, "not a valid trace"),
         ([], "the header should be dict"),
         ({}, "'tokens' is missing"),
         (header(tokens=[]), "tokens should be dict"),
@@ -158,13 +158,13 @@ def test_foreign_and_truncated_files_are_told_apart_from_traces(tmp_path):
     whole = path.read_bytes()
     for size in (0, 5, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(ValueError, match="not a trace, or is cut short"):
+        with pytest.raises(ValueError, match="not a trace, or is truncated"):
             regard.load_trace(path)
     path.write_bytes(struct.pack("<Q", 2**62) + whole[8:])
     with pytest.raises(ValueError, match="not a trace"):
         regard.load_trace(path)
     save_file({"0": weights(2, 3, 5)}, path)
-    with pytest.raises(ValueError, match="it says 'nothing'"):
+    with pytest.raises(ValueError, match="got 'nothing'"):
         regard.load_trace(path)
     write(path, header(), {"0": weights(2, 3, 5)}, form="regard.attn/99")
     with pytest.raises(ValueError, match=r"'regard\.attn/99'"):

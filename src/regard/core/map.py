@@ -48,7 +48,7 @@ class Rows:
 
     def __getitem__(self, index: Any) -> Tensor:
         """Index with whole numbers, slices and `...`; only the rows asked for are computed."""
-        *leading, row, column = _full_index(index, self.shape)
+        *leading, row, column = full_index(index, self.shape)
         rows = _rows(row, self.shape[-2])
         place = (*leading, slice(None), column)
         dim = -1 if isinstance(column, int) else -2
@@ -208,7 +208,7 @@ def _pool_keys(row: Tensor, size: int) -> Tensor:
     return F.adaptive_max_pool1d(flat, size).reshape(*row.shape[:-1], size)
 
 
-def _full_index(index: Any, shape: torch.Size) -> list[int | slice]:
+def full_index(index: Any, shape: torch.Size) -> list[int | slice]:
     """An index with one entry per dimension."""
     parts = list(index) if isinstance(index, tuple) else [index]
     for part in parts:

@@ -1,19 +1,27 @@
-"""One attention call that happened: its map, and what it was made of."""
+"""One attention call: its map, its inputs, parts of it, and the steps of a decoder as one call."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from regard.core.map import AttentionMap
+from regard.core.map import AttentionMap, full_index
 from regard.core.mask import Mask
 from regard.trace.record import RecordedMap
 
+LARGEST_READ = 2**25
+"""Most weights of a map from a file, or numbers of its inputs, that are read at once."""
+
+Rows = Callable[[slice], Tensor]
+
 
 class Inputs(NamedTuple):
-    """What went into an attention call, for those who want to see it step by step."""
+    """The inputs of an attention call, from which it can be computed step by step."""
 
     query: Tensor  # (..., M, Dq)
     key: Tensor  # (..., N, Dk)
@@ -22,26 +30,26 @@ class Inputs(NamedTuple):
     mask: Mask | None
     bias: Tensor | None
     normalize: Callable[..., Tensor] | None
-    output: nn.Linear | None = None  # W_O, which the heads side by side go through
+    output: nn.Linear | None = None  # W_O, which the concatenated heads go through
 
 
 @dataclass(eq=False)
 class Call:
-    """A map by name, with what its rows and columns are and where it comes from.
+    """A map with its name, the token lists of its rows and columns, and its provenance.
 
     >>> call = Call("cross", torch.tensor([[[0.25, 0.75]]]))
     >>> call.heads, call.map.dense().tolist()
     (1, [[[0.25, 0.75]]])
 
     Args:
-        name: of the module inside the model, such as "decoder.layers.0.memory_attention"; a
+        name: the name of the module in the model, such as "decoder.layers.0.memory_attention"; a
             second call of the same module is "name#2"
         map: (heads, M, N) of one example, or (batch, heads, M, N); lazy, or a tensor
-        queries: the token list that the rows belong to, "target" or "source"
-        keys: the token list that the columns belong to
+        queries: the token list of the rows, "target" or "source"
+        keys: the token list of the columns
         provenance: path, reason, dtype, score, normalizer, error, ...
-        made_of: gives what the map was made of, of the same example or batch; None if not kept
-        checked: gives max |weights · values − output|, None where that cannot be known
+        made_of: returns the inputs of the call; None if they were not kept
+        checked: returns max |weights · values − output|, or None if that is not known
     """
 
     name: str
@@ -63,13 +71,14 @@ class Call:
 
     @property
     def inputs(self) -> Inputs | None:
-        """What the map was made of; None if that was not kept."""
+        """The inputs of the call; None if they were not kept."""
         return None if self.made_of is None else self.made_of()
 
     def verify(self) -> float | None:
-        """How far weights · values are from the output that the model really used, at most.
+        """The largest difference between weights · values and the output of the model.
 
-        The provenance remembers it as "error"; None if dropout came between, or nothing is known.
+        It is stored in the provenance as "error"; None if dropout came between, or for calls whose
+        output is not known.
         """
         if self.checked is not None and "error" not in self.provenance:
             self.provenance["error"] = self.checked()
@@ -85,17 +94,17 @@ class Call:
 
     @property
     def batch(self) -> int | None:
-        """How many examples there are; None if this is one."""
+        """The number of examples; None if this is a call of one."""
         return self.map.shape[0] if len(self.map.shape) == 4 else None
 
     def of(self, example: int, rows: int | None = None, columns: int | None = None) -> "Call":
-        """One example of a batch, as (heads, M, N), without its padding.
+        """One example of a batch, as (heads, M, N), without padding.
 
         Args:
-            rows, columns: how many queries and keys of it are real; all if None
+            rows, columns: how many of its queries and keys to keep; all if None
         """
         if self.batch is None:
-            raise ValueError(f"{self.name!r} is of one example already")
+            raise ValueError(f"{self.name!r} has one example only, not a batch")
         if not -self.batch <= example < self.batch:
             raise IndexError(f"example {example} of a batch of {self.batch}")
         own = self.map.example(example % self.batch) if isinstance(self.map, RecordedMap) else None
@@ -106,7 +115,7 @@ class Call:
         return replace(self, map=map, made_of=one)
 
     def select(self, heads: Sequence[int] | None = None, rows: slice | None = None) -> "Call":
-        """Some heads and rows of the map; the provenance remembers which."""
+        """Select heads and rows of the map; the provenance stores which."""
         map, about = self.map, dict(self.provenance)
         if heads is not None:
             wrong = [head for head in heads if not 0 <= head < self.heads]
@@ -126,8 +135,31 @@ class Call:
         return f"Call({self.name!r}, {self.queries} × {self.keys}, {tuple(self.shape)})"
 
 
+class LimitedMap(AttentionMap):
+    """A map of an untrusted file, which refuses to give out too many weights at once."""
+
+    def __getitem__(self, index: Any) -> Tensor:
+        parts = full_index(index, self.shape)
+        sizes = [
+            len(range(size)[part]) if isinstance(part, slice) else 1
+            for part, size in zip(parts, self.shape, strict=True)
+        ]
+        check_count(sizes)
+        return super().__getitem__(index)
+
+
+def check_count(shape: Sequence[int]) -> None:
+    """Raise if a tensor of this shape is more than `LARGEST_READ`."""
+    count = math.prod(shape)
+    if count > LARGEST_READ:
+        raise ValueError(
+            f"{count} weights at once are more than {LARGEST_READ}; read some of the rows, as in "
+            "map[..., :100, :], or map.pooled(256)"
+        )
+
+
 def held(weights: Tensor, scores: Tensor | None = None) -> AttentionMap:
-    """A map whose numbers are there already, (..., M, N)."""
+    """A map of given weights, (..., M, N)."""
     return AttentionMap(
         lambda rows: weights[..., rows, :],
         None if scores is None else lambda rows: scores[..., rows, :],
@@ -136,7 +168,7 @@ def held(weights: Tensor, scores: Tensor | None = None) -> AttentionMap:
 
 
 def cut(map: AttentionMap, place: tuple[int, ...], rows: slice, columns: slice) -> AttentionMap:
-    """Part of a map, as lazy as the whole: indices of the first dimensions, rows and columns."""
+    """A part of a map, lazily: indices of the first dimensions, rows and columns."""
     which, width = range(map.shape[-2])[rows], len(range(map.shape[-1])[columns])
 
     def picked(some: slice) -> slice:
@@ -150,7 +182,7 @@ def cut(map: AttentionMap, place: tuple[int, ...], rows: slice, columns: slice) 
         return map.scores[(*place, ..., picked(some), columns)]
 
     shape = (*map.shape[len(place) : -2], len(which), width)
-    return AttentionMap(weights, None if map._scores is None else scores, shape)
+    return _like(map, weights, None if map._scores is None else scores, shape)
 
 
 def _heads(map: AttentionMap, heads: list[int]) -> AttentionMap:
@@ -161,11 +193,19 @@ def _heads(map: AttentionMap, heads: list[int]) -> AttentionMap:
         return map.scores[..., rows, :][..., heads, :, :]
 
     shape = (*map.shape[:-3], len(heads), *map.shape[-2:])
-    return AttentionMap(weights, None if map._scores is None else scores, shape)
+    return _like(map, weights, None if map._scores is None else scores, shape)
+
+
+def _like(
+    map: AttentionMap, weights: Rows, scores: Rows | None, shape: tuple[int, ...]
+) -> AttentionMap:
+    """A part of a map, limited as the whole is."""
+    kind = LimitedMap if isinstance(map, LimitedMap) else AttentionMap
+    return kind(weights, scores, shape)
 
 
 def _of(inputs: Inputs, batch: int, example: int) -> Inputs:
-    """The inputs of one example; what all examples share stays as it is."""
+    """The inputs of one example; what all examples share is unchanged."""
 
     def own(tensor: Tensor) -> Tensor:
         return tensor[example] if tensor.dim() > 3 and len(tensor) == batch else tensor
@@ -174,3 +214,88 @@ def _of(inputs: Inputs, batch: int, example: int) -> Inputs:
     return inputs._replace(
         query=own(inputs.query), key=own(inputs.key), value=own(inputs.value), bias=bias
     )
+
+
+def stitched(calls: Sequence[Call]) -> list[Call]:
+    """Join the calls of each module, row below row, in order.
+
+    A decoder that goes step by step makes one call for each token: a row at a time, and over its
+    own past with one more key at a time. Key j is position j in all of them, so shorter rows are
+    padded with zeros.
+
+    >>> steps = [Call("self", torch.ones(1, 1, 1)), Call("self#2", torch.full((1, 1, 2), 0.5))]
+    >>> stitched(steps)[0].map.dense()
+    tensor([[[1.0000, 0.0000],
+             [0.5000, 0.5000]]])
+
+    Raises:
+        ValueError: if the calls of a module differ in batch size or heads: beams, or sentences
+            that finished early
+    """
+    modules: dict[str, list[Call]] = {}
+    for call in calls:
+        modules.setdefault(call.name.partition("#")[0], []).append(call)
+    return [_joined(name, steps) for name, steps in modules.items()]
+
+
+def _joined(name: str, steps: list[Call]) -> Call:
+    first = steps[0]
+    leading = {step.shape[:-2] for step in steps}
+    if len(leading) > 1:
+        shapes = ", ".join(str(tuple(shape)) for shape in sorted(leading))
+        raise ValueError(
+            f"the calls of {name!r} have different batches {shapes}, so they are not the steps "
+            "of one decoder; decode one sentence at a time, and to see a beam, decode its output "
+            "again by teacher forcing"
+        )
+    if len(steps) == 1:
+        return first
+    width = max(step.shape[-1] for step in steps)
+    ends = list(accumulate(step.shape[-2] for step in steps))
+    shape = (*first.shape[:-2], ends[-1], width)
+
+    def rows(read: Callable[[Call, slice], Tensor]) -> Callable[[slice], Tensor]:
+        def some(which: slice) -> Tensor:
+            parts = []
+            for step, end in zip(steps, ends, strict=True):
+                begin = end - step.shape[-2]
+                low, high = max(which.start, begin) - begin, min(which.stop, end) - begin
+                if low < high:
+                    part = read(step, slice(low, high))
+                    parts.append(F.pad(part, (0, width - part.shape[-1])))
+            return torch.cat(parts, dim=-2) if parts else torch.zeros(*shape[:-2], 0, width)
+
+        return some
+
+    scored = all(step.map._scores is not None for step in steps)
+    map = _like(
+        first.map,
+        rows(lambda step, some: step.map[..., some, :]),
+        rows(lambda step, some: step.map.scores[..., some, :]) if scored else None,
+        shape,
+    )
+    about = {**first.provenance, "steps": len(steps)}
+    about.pop("error", None)
+    made_of = _made_of([step.made_of for step in steps])
+    return replace(
+        first, name=name, map=map, provenance=about, made_of=made_of, checked=lambda: _worst(steps)
+    )
+
+
+def _made_of(steps: list[Callable[[], Inputs] | None]) -> Callable[[], Inputs] | None:
+    """The queries of all steps, row below row; None unless the steps have the same keys.
+
+    Steps over a memory have keys of one shape; those over their own past do not.
+    """
+    known = [step for step in steps if step is not None]
+    if len(known) < len(steps) or len({step().key.shape for step in known}) > 1:
+        return None
+    query = torch.cat([step().query for step in known], dim=-2)
+    return lambda: known[0]()._replace(query=query)
+
+
+def _worst(steps: list[Call]) -> float | None:
+    """The largest error of the steps, None if one of them is unknown."""
+    errors = [step.verify() for step in steps]
+    known = [error for error in errors if error is not None]
+    return max(known) if len(known) == len(errors) else None

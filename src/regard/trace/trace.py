@@ -1,4 +1,4 @@
-"""A trace: the attention calls of one run of a model, by name, with the tokens they are about."""
+"""A trace: the attention calls of a model, by name, with the tokens of their rows and columns."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,12 @@ from torch import Tensor
 
 from regard.core.map import AttentionMap
 from regard.core.names import did_you_mean
-from regard.trace.call import Call, held
-from regard.trace.stitch import stitched
+from regard.trace.call import Call, held, stitched
 
 
 @dataclass(eq=False)
 class Trace:
-    """Attention calls in the order in which they happened.
+    """Attention calls, in the order in which they happened.
 
     >>> import torch
     >>> trace = Trace.of_maps(
@@ -29,7 +28,7 @@ class Trace:
     (['cross'], [0.25, 0.75], ['the', 'cat'])
 
     Args:
-        calls: what happened
+        calls: the attention calls
         tokens: labels of rows and columns, by the names that the calls use: "source", "target".
             A list of strings, or one such list for each example of a batch
         about: model, version, text, language, ...
@@ -48,7 +47,7 @@ class Trace:
         keys: Sequence[str] | None = None,
         **about: Any,
     ) -> "Trace":
-        """A trace of maps that are there already, (heads, M, N) each, or (M, N) for one head.
+        """A trace of given maps, (heads, M, N) each, or (M, N) for one head.
 
         Args:
             queries: labels of the rows
@@ -70,7 +69,7 @@ class Trace:
 
     @property
     def batch(self) -> int | None:
-        """How many examples there are; None if this is a trace of one."""
+        """The number of examples; None if this is a trace of one."""
         sizes = {call.batch for call in self.calls}
         return next(iter(sizes)) if len(sizes) == 1 else None
 
@@ -88,7 +87,7 @@ class Trace:
         return len(self.calls)
 
     def label(self, **tokens: Sequence[Any]) -> "Trace":
-        """Say what rows and columns are: `trace.label(source=["the", "cat"])`; gives itself.
+        """Set the labels of rows and columns: `trace.label(source=["the", "cat"])`; returns itself.
 
         Args:
             tokens: a list of strings, or one such list for each example of a batch
@@ -97,16 +96,16 @@ class Trace:
         return self
 
     def labels(self, call: Call) -> tuple[list[str], list[str]]:
-        """Labels of a call's rows and columns; numbers where there are none that fit."""
+        """The labels of a call's rows and columns; numbers if there are no labels that fit."""
         rows = self._labels(call.queries, call.provenance.get("rows"), call.shape[-2])
         return rows, self._labels(call.keys, None, call.shape[-1])
 
     def of(self, example: int) -> "Trace":
-        """The trace of one example of a batch, without its padding where tokens tell how much."""
+        """The trace of one example of a batch, without padding if its tokens are known."""
         if self.calls and self.batch is None:
             if example in (0, -1) and all(call.batch is None for call in self.calls):
                 return self
-            raise ValueError("the calls of this trace are not of one batch; see stitched()")
+            raise ValueError("the calls of this trace have different batch sizes; see stitched()")
         tokens = {
             side: labels[example] if labels and not isinstance(labels[0], str) else labels
             for side, labels in self.tokens.items()
@@ -128,12 +127,12 @@ class Trace:
         heads: Sequence[int] | None = None,
         rows: slice | None = None,
     ) -> "Trace":
-        """A part of the trace, as lazy as the whole.
+        """A part of the trace, lazily.
 
         Args:
-            layers: names of calls, with * for anything: "decoder.*.memory_attention"
-            heads: which of them, by number
-            rows: which queries
+            layers: patterns of call names: "decoder.*.memory_attention"
+            heads: numbers of heads
+            rows: a slice of queries
         """
         patterns = [layers] if isinstance(layers, str) else layers
         calls = self.calls
@@ -144,7 +143,7 @@ class Trace:
         return Trace([call.select(heads, rows) for call in calls], self.tokens, self.about)
 
     def stitched(self) -> "Trace":
-        """The trace with one map for each module, of all its calls: the steps of a decoder."""
+        """The trace with the calls of each module joined to one: the steps of a decoder."""
         return Trace(stitched(self.calls), self.tokens, self.about)
 
     def save(self, path: str | PathLike[str], *, inputs: bool = False) -> None:
@@ -166,7 +165,7 @@ class Trace:
         return figure(self, Path(path))
 
     def page(self, path: str | PathLike[str], *, language: str = "en") -> Path:
-        """Write one HTML file with linked views that opens without a network; gives the path."""
+        """Write one HTML file with linked views that opens without a network; returns the path."""
         from regard.visual.page import write
 
         return write(self, Path(path), language=language)
@@ -183,7 +182,7 @@ class Trace:
             return f"<pre>{escape(str(self))}\n{escape(str(error))}</pre>"
 
     def check(self, call: Call) -> None:
-        """Raise unless the labels of one example are as many as the map has rows and columns."""
+        """Raise unless there is a label for each row and column of a map of one example."""
         for side, size in ((call.queries, call.shape[-2]), (call.keys, call.shape[-1])):
             count = len(self.tokens.get(side, ()))
             if count and count != size:
@@ -202,7 +201,8 @@ class Trace:
     def __repr__(self) -> str:
         lines = [f"Trace of {len(self.calls)} attention calls"]
         lines += [
-            f"  {call.name}  {call.queries} × {call.keys}  {tuple(call.shape)}" for call in self
+            f"  {repr(call.name)[1:-1]}  {call.queries} × {call.keys}  {tuple(call.shape)}"
+            for call in self
         ]
         return "\n".join(lines)
 
