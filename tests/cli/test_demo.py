@@ -16,7 +16,8 @@ def short(monkeypatch, tmp_path):
     recipe = load_recipe("dates")
     recipe["data"] |= {"count": 150, "valid_count": 5, "test_count": 7}
     recipe["training"] = {"steps": 3}
-    monkeypatch.setattr("regard.recipes.load_recipe", lambda name: recipe)
+    recipes = {"dates": recipe, "copy": load_recipe("copy")}
+    monkeypatch.setattr("regard.recipes.load_recipe", recipes.__getitem__)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -50,8 +51,27 @@ def test_a_folder_with_another_run_is_left_alone(short, capsys):
     assert main(["train", "copy", "--set", "training.epochs=", "--set",
                  "training.steps=1", "--set", "data.count=64", "--set", "data.valid_count=2",
                  "--set", "training.schedule=constant", "--out", "other"]) == 0  # fmt: skip
-    assert main(["demo", "--out", "other"]) == 1
-    assert "holds another run" in capsys.readouterr().err
+    for fresh in ([], ["--fresh"]):
+        assert main(["demo", "--out", "other", *fresh]) == 1
+        assert "holds another run" in capsys.readouterr().err
+    assert (short / "other" / "model.safetensors").is_file()
+
+
+def test_nothing_is_removed_that_the_demo_did_not_write(short, capsys):
+    site = short / "site"
+    site.mkdir()
+    (site / "config.toml").write_text('title = "a web site"\n')
+    (site / "page.md").write_text("mine")
+    assert main(["demo", "--fresh", "--out", "site"]) == 1
+    assert sorted(path.name for path in site.iterdir()) == ["config.toml", "page.md"]
+    assert main(["demo"]) == 0
+    notes = short / "runs" / "dates" / "notes.md"
+    notes.write_text("mine")
+    before = sorted(notes.parent.rglob("*"))
+    capsys.readouterr()
+    assert main(["demo", "--fresh"]) == 1
+    assert "holds files that regard did not write (notes.md)" in capsys.readouterr().err
+    assert sorted(notes.parent.rglob("*")) == before
 
 
 def test_the_dates_that_are_shown_are_of_the_test_split():

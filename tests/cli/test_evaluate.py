@@ -87,7 +87,7 @@ def test_a_baseline_that_gives_no_reasons_is_measured_all_the_same(tmp_path, cap
     assert main(["evaluate", run]) == 0
     rows = [row.split() for row in capsys.readouterr().out.splitlines()]
     assert [name for name, _ in rows] == ["hit", "ndcg", "test_hit", "test_ndcg"]
-    assert main(["recommend", run, "--user", "3"]) == 1
+    assert main(["predict", run, "3"]) == 1
     assert "matrix factorisation, which gives no reasons" in capsys.readouterr().err
 
 
@@ -98,7 +98,7 @@ def test_another_task_says_what_it_measures_itself(tmp_path, capsys):
     assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
     metrics = json.loads(capsys.readouterr().out)["metrics"]
     assert all(isinstance(value, float) for value in metrics.values())
-    assert main(["evaluate", str(tmp_path / "run"), "--data", "x.tsv"]) == 1
+    assert main(["evaluate", str(tmp_path / "run"), "--data", "x.tsv"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_no_command_shows_the_help_and_counts_as_bad_usage(capsys):
         (["conjure"], "conjure"),
         (["doctor", "--loud"], "--loud"),
         (["--quiet", "doctor"], "--quiet"),
-        (["evaluate"], "Missing argument 'run'. (see regard evaluate --help)"),
+        (["evaluate"], "Missing argument 'RUN'. (see regard evaluate --help)"),
         (["compare"], "Missing argument 'RECIPE|CONFIG.toml'. (see"),
         (["data", "get"], "Missing argument 'NAME'. (see regard data get --help)"),
         (["compare", "dates", "--scores", ","], "regard: --decoders and what"),

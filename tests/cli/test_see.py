@@ -9,6 +9,7 @@ from regard.cli import main
 from regard.data import train_tokenizer
 from regard.tasks.translate import SOURCE, TARGET, build_model
 from regard.trace import Trace
+from regard.trace.call import Call, held
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_figures_and_a_page_are_written(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [tmp_path / "new" / name for name in ("a.png", "a.svg", "a.html")]
-    options = [part for file in files for part in (f"--{file.suffix[1:]}", str(file))]
+    options = [part for file in files for part in ("--out", str(file))]
     assert main(["see", str(run), "bead", *options, "--lang", "ko"]) == 0
     assert capsys.readouterr().out.split() == [str(file) for file in files]
     assert '"language":"ko"' in files[2].read_text(encoding="utf-8")
@@ -52,19 +53,26 @@ def test_a_stored_trace_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[st
     Trace.of_maps({"cross": torch.eye(2)}, queries=["le", "chat"], keys=["the", "cat"]).save(file)
     assert main(["see", str(file)]) == 0
     assert "chat" in capsys.readouterr().out
-    assert main(["see", str(file), "--html", str(tmp_path / "a.html")]) == 0
+    assert main(["see", str(file), "--out", str(tmp_path / "a.html")]) == 0
     assert main(["see", str(file), "text"]) == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        ([], 2, "give a text to read"),
+        ([], 2, "give INPUT: there is no test data"),
         ([""], 1, "empty text"),
-        (["a", "--png", "a.jpg"], 2, "--png writes a .png file"),
-        (["a", "--checkpoints"], 2, "--checkpoints needs --html"),
-        (["a", "--html", "a.html", "--lang", "fr"], 1, "en or ko, got 'fr'"),
-        (["a", "--html", "a.html", "--checkpoints"], 1, "no checkpoints in"),
+        (["a", "b"], 1, "should be one input, got 2"),
+        (["a", "--out", "a.jpg"], 2, "should be one of .png, .svg, .html, .attn"),
+        (["a", "--checkpoints"], 2, "--checkpoints needs --out FILE.html"),
+        (["a", "--lang", "ko"], 2, "--lang needs --out FILE.html"),
+        (["a", "--count", "3"], 2, "--count is not an option of the task translate"),
+        (["a", "--example", "3"], 2, "give INPUT or --example, not both"),
+        (["a", "--attention", "x"], 1, "no call is named like"),
+        (["a", "--layer", "2"], 1, "--layer should be from 1 to 1, got 2"),
+        (["a", "--head", "2"], 1, "--head should be from 1 to 1, got 2"),
+        (["a", "--out", "a.html", "--lang", "fr"], 1, "en or ko, got 'fr'"),
+        (["a", "--out", "a.html", "--checkpoints"], 1, "no checkpoints in"),
     ],
 )
 def test_bad_usage_is_one_sentence(
@@ -123,15 +131,40 @@ def test_a_run_of_another_task_is_seen_and_drawn(
     what, said = SHOWN[task]
     assert main(["see", str(run), what]) == 0
     assert said in capsys.readouterr().out
-    if task not in ("classify", "language"):
-        assert main(["see", str(run)]) == 0
-    file = tmp_path / "new" / "a.png"
-    assert main(["see", str(run), what, "--png", str(file)]) == 0
-    assert file.stat().st_size > 2000
-    page = tmp_path / "new" / "a.html"
-    assert main(["see", str(run), what, "--html", str(page)]) == 0
-    assert page.stat().st_size > 2000
-    assert main(["see", str(run), what, "--html", str(page), "--checkpoints"]) == 2
+    assert main(["see", str(run), "--example", "2"]) == 0
+    files = [tmp_path / "new" / f"a{suffix}" for suffix in (".png", ".html", ".attn")]
+    options = [part for file in files for part in ("--out", str(file))]
+    assert main(["see", str(run), *options]) == 0
+    assert all(file.stat().st_size > 500 for file in files)
+    capsys.readouterr()
+    assert main(["see", str(run), what, *options]) == 0
+    assert capsys.readouterr().out.split() == [str(file) for file in files]
+    assert main(["see", str(files[2])]) == 0
+    assert said in capsys.readouterr().out
+    assert main(["see", str(run), what, "--out", str(files[1]), "--checkpoints"]) == 2
+    assert main(["see", str(run), what, "--beam", "3"]) == 2
     capsys.readouterr()
     assert main(["see", str(run), ""]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_every_option_of_predict_is_taken_or_refused_by_a_task(other, capsys) -> None:
+    task, run = other
+    what, _ = SHOWN[task]
+    for option in ("--beam", "--n-best", "--penalty", "--length", "--count", "--longest"):
+        taken = (task, option) == ("language", "--length")
+        assert main(["predict", str(run), what, option, "1"]) == (0 if taken else 2)
+        error = capsys.readouterr().err
+        assert taken or f"{option} is not an option of the task {task}" in error
+
+
+def test_every_example_of_a_stored_trace_is_seen(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "two.attn"
+    tokens = {"source": [["the", "cat"], ["a", "dog"]], "target": [["le", "chat"], ["un", "chien"]]}
+    maps = held(torch.eye(2).expand(2, 1, 2, 2).contiguous())
+    Trace([Call("cross", maps, "target", "source")], tokens).save(file)
+    for number, word in ((1, "chat"), (2, "chien")):
+        assert main(["see", str(file), "--example", str(number)]) == 0
+        assert word in capsys.readouterr().out
+    assert main(["see", str(file), "--example", "3"]) == 1
+    assert "--example should be from 1 to 2, got 3" in capsys.readouterr().err

@@ -11,7 +11,6 @@ import pytest
 
 import regard
 from regard.cli import main
-from regard.cli.translate import _Progress
 from regard.tasks import TranslateTask
 from regard.training import train
 from regard.training.config import read_config
@@ -56,13 +55,6 @@ def test_lines_stay_in_order_and_buffers_change_nothing(run, translate):
     assert expected[1] == expected[4] == ""
 
 
-def test_a_slow_pace_is_told_by_tenths(capsys):
-    counted = _Progress()
-    counted.lines, counted.start = 7, counted.start - 20
-    counted.show(done=True)
-    assert capsys.readouterr().err == "7 lines, 0.3 a second\n"
-
-
 def test_no_input_gives_no_output(translate):
     assert translate(b"")[:2] == (0, "")
 
@@ -83,15 +75,17 @@ def test_several_translations_have_number_and_score(run, translate):
     assert [row[0] for row in rows] == ["1", "1", "2", "2"]
     (best, second), _ = regard.load(run).translate(["abc", "de"], beam=3, n_best=2)
     assert [row[2] for row in rows[:2]] == [best.text, second.text]
-    assert float(rows[0][1]) == pytest.approx(best.score, abs=1e-3)
+    ranking = best.score / ((5 + len(best.tokens)) / 6) ** 0.6  # Wu et al. 2016, eq. 14
+    assert float(rows[0][1]) == pytest.approx(ranking, abs=1e-3)
+    assert float(rows[0][1]) >= float(rows[1][1])  # in the order shown
 
 
 def test_json_has_all_of_it(run, translate):
     _, out, _ = translate("abc\n한글\n".encode(), "--json", "--beam", "2", "--n-best", "2")
     first, second = map(json.loads, out.splitlines())
-    assert (first["source"], second["source"]) == ("abc", "한글")
-    assert len(first["translations"]) == 2
-    assert {"text", "score", "tokens"} == set(first["translations"][0])
+    assert (first["input"], second["input"]) == ("abc", "한글")
+    assert len(first["prediction"]) == 2
+    assert {"text", "score", "tokens", "ranking"} == set(first["prediction"][0])
 
 
 def test_scores_come_before_the_text(translate):
@@ -133,7 +127,7 @@ def test_a_very_long_line_is_refused_with_its_number(translate):
     status, out, error = translate(b"abc\n" + b"a" * 10_000 + b"\n", "--buffer", "1")
     assert status == 1
     assert out.count("\n") == 1  # what came before it was written
-    assert "line 2 has 10,000 tokens, more than --longest 2,048" in error
+    assert "line 2 of standard input has 10,000 tokens, more than --longest 2,048" in error
 
 
 def test_a_long_line_is_translated_if_that_is_asked_for(translate):
@@ -147,7 +141,7 @@ def test_a_line_that_is_refused_is_so_after_those_before_it_are_written(translat
     before = translate(b"abc\n\nxyz\n")[1]
     for bad, complaint in (
         (b"d\xffe", "line 4 of standard input is not UTF-8"),
-        (b"a" * 10_000, "line 4 has 10,000 tokens"),
+        (b"a" * 10_000, "line 4 of standard input has 10,000 tokens"),
     ):
         status, out, error = translate(b"abc\n\nxyz\n" + bad + b"\nabc\n", *options)
         assert (status, out) == (1, before)

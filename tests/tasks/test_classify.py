@@ -49,18 +49,20 @@ def test_the_authors_verdict_is_what_counts(run):
 def test_the_command_shows_the_document(run, tmp_path, capsys):
     page, figure = tmp_path / "a.html", tmp_path / "a.png"
     text = "i found the film moving .\nthe <b>critic</b> found it dull ."
-    options = ["--page", str(page), "--figure", str(figure)]
-    assert main(["classify", str(run), text, *options]) == 0
+    assert main(["see", str(run), text, "--out", str(page), "--out", str(figure)]) == 0
+    capsys.readouterr()
+    assert main(["see", str(run), text]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("pos (")
     assert "i found the film moving ." in shown
     assert "moving" in page.read_text()
     assert "<b>critic" not in page.read_text()
     assert figure.stat().st_size > 1000
-    assert main(["classify", str(run), text, "--json"]) == 0
-    (record,) = json.loads(capsys.readouterr().out)
-    assert record["label"] == "pos"
-    assert main(["classify", str(run), " "]) == 1
+    assert main(["predict", str(run), text, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["input"] == text
+    assert record["prediction"]["label"] == "pos"
+    assert main(["predict", str(run), " "]) == 1
     assert "at least one word" in capsys.readouterr().err
 
 

@@ -55,11 +55,11 @@ def test_heads_see_nothing_that_comes_later(run):
 
 def test_the_command_writes_and_draws(run, tmp_path, capsys):
     figure = tmp_path / "heads.png"
-    options = ["--prompt", "the", "--length", "5", "--temperature", "0", "--figure", str(figure)]
-    assert main(["generate", str(run), *options]) == 0
+    assert main(["predict", str(run), "the", "--length", "5", "--temperature", "0"]) == 0
     assert capsys.readouterr().out == "the cat \n"
+    assert main(["see", str(run), "the", "--out", str(figure)]) == 0
     assert figure.stat().st_size > 1000
-    assert main(["generate", str(run), "--prompt", ""]) == 1
+    assert main(["predict", str(run), ""]) == 1
     assert "at least one character" in capsys.readouterr().err
 
 

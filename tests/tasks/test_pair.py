@@ -54,14 +54,18 @@ def test_both_maps_are_shown(run, tmp_path, capsys):
     assert float(trace["left"].map.dense().sum()) == pytest.approx(1)
     assert [len(row) for row in trace.about["affinity"]] == [2, 2]
     figure = tmp_path / "pair.png"
-    assert main(["pair", str(run), "so bee", "bee so", "--figure", str(figure)]) == 0
+    assert main(["see", str(run), "so bee", "bee so", "--out", str(figure)]) == 0
+    capsys.readouterr()
+    assert main(["see", str(run), "so bee", "bee so"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("same (")
     assert "left" in shown
     assert "right" in shown
     assert figure.stat().st_size > 1000
-    assert main(["pair", str(run), "so bee"]) == 2
-    assert main(["pair", str(run), "so bee", " "]) == 1
+    assert main(["predict", str(run), "so bee", "bee so"]) == 0
+    assert capsys.readouterr().out.startswith("same (")
+    assert main(["predict", str(run), "so bee"]) == 1
+    assert main(["predict", str(run), "so bee", " "]) == 1
     assert "both texts need at least one word" in capsys.readouterr().err
     with pytest.raises(TypeError, match="should be a text, got Scene"):
         predictor.predict([("oh cat", generate_questions(2)[0].scene)])
@@ -97,10 +101,10 @@ def test_scenes_are_the_default_and_worth_nothing_as_bags(tmp_path, capsys):
     assert torch.equal(batch.left, PairTask.from_config(config).batch(0, 0).left)
     train(task, config, tmp_path / "run")
     figure = tmp_path / "scene.svg"
-    assert main(["pair", str(tmp_path / "run"), "--example", "3", "--figure", str(figure)]) == 0
-    assert "is there a" in capsys.readouterr().out
+    assert main(["see", str(tmp_path / "run"), "--example", "3", "--out", str(figure)]) == 0
     assert figure.stat().st_size > 1000
-    assert main(["pair", str(tmp_path / "run"), "is it ?", "no scene"]) == 2
+    assert main(["predict", str(tmp_path / "run"), "is it ?", "no scene"]) == 1
+    assert "a scene is three rows" in capsys.readouterr().err
 
 
 def test_a_dry_run_describes_the_pairs(capsys):

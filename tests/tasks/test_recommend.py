@@ -79,8 +79,8 @@ def test_a_user_of_the_data_without_a_choice_is_answered_like_somebody_new(run):
 
 
 def test_what_the_command_lists_adds_up_to_the_score(run, capsys):
-    for who in (["--user", "42"], ["--profile", "age=30"]):
-        assert main(["recommend", str(run), *who, "--count", "1"]) == 0
+    for who in ("42", '{"profile": {"age": 30}}'):
+        assert main(["predict", str(run), who, "--count", "1"]) == 0
         first, *parts = capsys.readouterr().out.splitlines()
         score = float(first.split("score ")[1].removesuffix(")"))
         numbers = [float(part.split()[0]) for part in parts]
@@ -90,22 +90,23 @@ def test_what_the_command_lists_adds_up_to_the_score(run, capsys):
 
 def test_the_command_lists_items_with_reasons(run, tmp_path, capsys):
     figure = tmp_path / "why.png"
-    asked = ["--user", "42", "--count", "3", "--figure", str(figure)]
-    assert main(["recommend", str(run), *asked]) == 0
+    assert main(["see", str(run), "42", "--count", "3", "--out", str(figure)]) == 0
     assert figure.stat().st_size > 1000
+    assert main(["predict", str(run), "42", "--count", "3"]) == 0
     shown = capsys.readouterr().out
     assert shown.count("(item ") == 3
     assert ", weight 0." in shown
-    assert main(["recommend", str(run), "--profile", "age=30", "--past", "1", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 10
-    for arguments, status, complaint in (
-        (["--user", "x"], 1, "unknown user 'x'"),
-        (["--past", "x"], 1, "unknown item 'x'"),
-        (["--profile", "age"], 2, "FIELD=VALUE"),
-        (["--profile", "job=king"], 1, "the fields are age, gender, occupation"),
-        ([], 2, "give --user"),
+    user = '{"profile": {"age": 30}, "past": [1]}'
+    assert main(["predict", str(run), user, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["prediction"]) == 10
+    for user, complaint in (
+        ("x", "unknown user 'x'"),
+        ('{"past": ["x"]}', "unknown item 'x'"),
+        ('{"profile": "age"}', "'profile' should be dict"),
+        ('{"profile": {"job": "king"}}', "the fields are age, gender, occupation"),
+        ("{}", "with the key 'user', or 'profile' and 'past'"),
     ):
-        assert main(["recommend", str(run), *arguments]) == status
+        assert main(["predict", str(run), user]) == 1
         assert complaint in capsys.readouterr().err
 
 
@@ -212,10 +213,10 @@ def test_a_csv_without_profiles_trains_and_recommends(tmp_path, capsys):
     settings = [f"data.path={path}", "training.epochs=1", "training.threads=1"]
     sets = [part for setting in settings for part in ("--set", setting)]
     assert main(["train", "recommend", *sets, "--out", run]) == 0
-    assert main(["recommend", run, "--past", "영화", "--count", "2"]) == 0
+    assert main(["predict", run, '{"past": ["영화"]}', "--count", "2"]) == 0
     assert "영화, weight 1.00" in capsys.readouterr().out
-    assert main(["recommend", run, "--user", "u0"]) == 1
-    assert "this user has every item" in capsys.readouterr().err
+    assert main(["predict", run, "u0"]) == 0
+    assert "this user has every item" in capsys.readouterr().out
 
 
 def test_the_file_of_movielens_ratings_stands_for_its_folder(tmp_path):

@@ -11,21 +11,17 @@ import typer
 from regard import __version__
 from regard.cli.bench import bench
 from regard.cli.claims import claims
-from regard.cli.classify import classify
 from regard.cli.compare import compare
 from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
 from regard.cli.gallery import gallery
-from regard.cli.generate import generate
 from regard.cli.output import one_line, prepare_streams
 from regard.cli.packages import install_hint, missing_package
-from regard.cli.pair import pair
-from regard.cli.recommend import recommend
+from regard.cli.predict import predict
 from regard.cli.see import see
 from regard.cli.train import train
-from regard.cli.translate import translate
 
 app = typer.Typer(
     name="regard",
@@ -39,11 +35,7 @@ app = typer.Typer(
 COMMANDS: dict[Callable[..., None], str] = {
     demo: "regard demo",
     train: "regard train dates --set training.epochs=1",
-    classify: "regard classify runs/nsmc '재미있다'",
-    pair: "regard pair runs/pair",
-    recommend: "regard recommend runs/recommend --user 1",
-    generate: "regard generate runs/language",
-    translate: "echo 'March 3rd, 2031' | regard translate runs/dates --beam 5",
+    predict: "regard predict runs/nsmc reviews.txt --json",
     evaluate: "regard evaluate runs/dates --json",
     see: "regard see runs/dates 'March 3rd, 2031' --out dates.html --out dates.png",
     compare: "regard compare dates --decoders luong,transformer --scores dot,general",
@@ -80,6 +72,11 @@ def regard(
 
 for command, example in COMMANDS.items():
     app.command(epilog=f"Example: {example}")(command)
+app.command(
+    "translate",
+    help="Translate texts: predict, for runs of the task translate.",
+    epilog="Example: regard translate runs/dates 'March 3rd, 2031' --beam 5 --n-best 3",
+)(predict)
 app.add_typer(data, name="data", epilog="Example: regard data get multi30k")
 app.add_typer(bench, name="bench", epilog="Example: regard bench attention --quick")
 

@@ -1,4 +1,4 @@
-"""`regard compare`: one task, several mechanisms; a table, a chart and a JSON file."""
+"""`regard compare`: several mechanisms on one task; a table, a chart and a JSON file."""
 
 import json
 import sys
@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.output import check_output
+from regard.cli.train import recipe_names
+
 if TYPE_CHECKING:
-    from regard.tasks.compare import Row
+    from regard.tasks.compare import Comparison, Row
     from regard.tasks.compare_lengths import Point
     from regard.training import Progress
 
 DECODERS = "plain,peeky,luong,bahdanau,gnmt,transformer"
+HEAD = ("", "quality", "time to it", "time", "parameters", "tokens/s", "entropy")
+NONE = "–"
 SHOWN = (  # of a point, what to call it, whether on a logarithmic scale
     ("quality", "accuracy of tokens", False),
     ("gradient", "gradient at the first source token", True),
@@ -25,46 +30,56 @@ SHOWN = (  # of a point, what to call it, whether on a logarithmic scale
 def compare(
     recipe: Annotated[
         str,
-        typer.Argument(metavar="RECIPE|CONFIG.toml", help="Text pairs, such as dates or copy."),
+        typer.Argument(
+            metavar="RECIPE|CONFIG.toml",
+            help="Text pairs, such as dates or copy.",
+            autocompletion=recipe_names,
+        ),
     ],
-    decoders: Annotated[str, typer.Option(help="Names, with commas between them.")] = DECODERS,
-    scores: Annotated[str, typer.Option(help="Of luong, bahdanau and gnmt.")] = "general",
+    decoders: Annotated[
+        str, typer.Option(metavar="NAMES", help="With commas between them.")
+    ] = DECODERS,
+    scores: Annotated[
+        str, typer.Option(metavar="NAMES", help="Scores of luong, bahdanau and gnmt.")
+    ] = "general",
     normalizers: Annotated[
-        str, typer.Option(help="Of the same: softmax, sparsemax, entmax15, hard or gumbel.")
+        str,
+        typer.Option(
+            metavar="NAMES", help="Of the same: softmax, sparsemax, entmax15, hard, gumbel."
+        ),
     ] = "softmax",
     encoders: Annotated[
-        str, typer.Option(help="Attention in the encoder of the transformer: dot or efficient.")
+        str, typer.Option(metavar="NAMES", help="Encoder of the transformer: dot, efficient.")
     ] = "dot",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Such as training.epochs=1; for all."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all; repeatable."),
     ] = None,
     quality: Annotated[
         float | None,
-        typer.Option(help="To take the time to; else nine tenths of the best.", show_default=False),
+        typer.Option(metavar="X", help="Measure the time to this. [default: 0.9 of the best]"),
     ] = None,
     counted: Annotated[
         str | None,
         typer.Option(
             "--lengths",
-            help="Such as 5,10,20,40: quality, gradient and speed against them; copy or reverse.",
-            show_default=False,
+            metavar="N,N,...",
+            help="copy and reverse: quality, gradient and speed by length of the source.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the runs; else runs/compare-NAME.", show_default=False),
+        typer.Option(metavar="DIR", help="Directory of the runs. [default: runs/compare-NAME]"),
     ] = None,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", help="Else comparison.json in the folder.", show_default=False),
+        typer.Option("--json", metavar="FILE", help="[default: comparison.json in the directory]"),
     ] = None,
 ) -> None:
-    """Train a task with several decoders, scores, normalizers and encoders, and compare them.
+    """Train several mechanisms on one task: a table and a chart.
 
-    Runs that are in the folder already are not trained again, and unfinished ones are resumed.
+    Runs that are in the directory already are not trained again; unfinished ones are resumed.
     """
-    from regard.cli.compare_tables import lengths_table, table
     from regard.recipes import resolve_recipe
     from regard.tasks.compare import compare as train_all
     from regard.tasks.compare_lengths import compare_lengths
@@ -93,7 +108,9 @@ def compare(
         print(f"{name} ({len(begun)} of {len(chosen) * len(sizes or [0])})", file=sys.stderr)
         return progress()
 
+    check_output(folder)
     written = json_file if json_file is not None else folder / "comparison.json"
+    check_output(written, option="--json")
     how: dict[str, Any] = {"settings": settings or [], "progress": progress}
     rows: Sequence[Row | Point]
     if sizes:
@@ -130,10 +147,70 @@ def _lines(points: "Sequence[Point]", what: str) -> dict[str, list[tuple[float, 
 
 
 def _write(path: Path, found: dict[str, Any]) -> None:
+    from regard.core.files import atomic_file
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(found, indent=2, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    with atomic_file(path) as part:
+        part.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def table(found: "Comparison") -> str:
+    """What came of each variant, and a line about the columns."""
+    from regard.training.progress import duration
+
+    rows: list[Sequence[str]] = [HEAD]
+    for row in found.rows:
+        reached, speed = row.seconds_to_quality, row.tokens_per_second
+        rows.append(
+            (
+                row.name,
+                _quality(row.quality),
+                "never" if reached is None else duration(reached),
+                NONE if row.seconds is None else duration(row.seconds),
+                f"{row.parameters:,}",
+                NONE if speed is None else f"{speed:,.0f}",
+                NONE if row.entropy is None else f"{row.entropy:.2f}",
+            )
+        )
+    about = f"quality: {found.metric} on validation data"
+    if found.target is not None:
+        about += f"; time to it: to {found.target:.4f}"
+    return "\n".join([*_aligned(rows), about + "; entropy: of the alignment, in nats"])
+
+
+def lengths_table(points: Sequence["Point"]) -> str:
+    """Every variant at every length, and a line about the columns."""
+    order = list(dict.fromkeys(point.name for point in points))
+    rows: list[Sequence[str]] = [("", "length", "quality", "gradient", "tokens/s", "alone")]
+    for point in sorted(points, key=lambda point: (order.index(point.name), point.length)):
+        rows.append(
+            (
+                point.name,
+                str(point.length),
+                _quality(point.quality),
+                f"{point.gradient:.2e}",
+                f"{point.tokens_per_second:,.0f}",
+                f"{point.tokens_per_second_alone:,.0f}",
+            )
+        )
+    about = (
+        "quality: accuracy of tokens; gradient: at the first source token, untrained; tokens/s: "
+        "forward and backward, of a batch; alone: of one sentence"
+    )
+    return "\n".join([*_aligned(rows), about])
+
+
+def _quality(value: float | None) -> str:
+    return "diverged" if value is None else f"{value:.4f}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]

@@ -1,12 +1,13 @@
-"""`regard demo`: train a model on dates, let it read dates it never saw, and look at it."""
+"""`regard demo`: train a model on dates, translate dates it has not seen, and look at it."""
 
-import shutil
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from regard.cli.output import check_output
 
 if TYPE_CHECKING:
     from regard.tasks import Translation, Translator
@@ -15,51 +16,56 @@ if TYPE_CHECKING:
 # None of these days occurs in training, in any way of writing: they are of the test split.
 ENGLISH = ("the eighth of May 1945", "Friday, October 9, 2015", "14 Feb 1988")
 KOREAN = ("이천십오년 시월 구일", "1945년 5월 8일 화요일", "1988. 2. 14.")
+FIGURES = {"english": ENGLISH[0], "korean": KOREAN[0]}
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="The run directory.")] = Path("runs/dates"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Run directory.")] = Path("runs/dates"),
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Train again, and remove the run that is there.")
+        bool, typer.Option("--fresh", help="Remove the run that is there and train again.")
     ] = False,
 ) -> None:
-    """Train dates into runs/dates, translate dates it never saw, and show where it looked.
+    """Train a small model on dates and show its attention.
 
-    A run that is there is shown again, or finished if it was interrupted; --fresh trains anew.
+    A run that is there is shown again, or finished if it was interrupted. --fresh removes nothing
+    but a run of this command.
     """
     from regard.tasks import load
 
+    check_output(out)
     start = time.monotonic()
     _train(out, fresh=fresh)
     translator = load(out)
-    found = translator.translate([*ENGLISH, *KOREAN], return_map=True)
+    texts = [*ENGLISH, *KOREAN]
+    found = dict(zip(texts, translator.translate(texts, return_map=True), strict=True))
     print("\nDates that were not in training, in any way of writing:\n")
-    for text, one in zip([*ENGLISH, *KOREAN], found, strict=True):
+    for text, one in found.items():
         print(f"  {_padded(text, 30)} → {one.text}")
-    for text, one in ((ENGLISH[0], found[0]), (KOREAN[0], found[len(ENGLISH)])):
+    for text in FIGURES.values():
         print(f"\nWhere it looked in `{text}` for each character that it wrote:\n")
-        _draw(one)
-    _figures(out, {"english": found[0], "korean": found[len(ENGLISH)]})
+        _draw(found[text])
+    _figures(out, {name: found[text] for name, text in FIGURES.items()})
     right, count = _exact(translator)
     print(f"\nExact match on {count:,} unseen dates: {right / count:.2%} ({count - right} wrong)")
     print(f"All of it took {time.monotonic() - start:.0f} s. To use the model:\n")
-    print(f"  echo 'March 3rd, 2031' | regard translate {out}")
+    print(f"  regard translate {out} 'March 3rd, 2031'")
 
 
 def _train(run: Path, *, fresh: bool) -> None:
-    """A finished run, whatever is there now."""
+    """Train the run, or finish the one that is there."""
     from regard.cli.train import progress
     from regard.recipes import load_recipe
     from regard.tasks import TASKS
     from regard.training import read_config, read_run_config, train
+    from regard.training.run_directory import remove_run
 
     there = (run / "config.toml").is_file()
-    if there and fresh:
-        shutil.rmtree(run)
-        there = False
     config = read_run_config(run) if there else read_config(load_recipe("dates"))
     if config.data.get("name") != "dates":
-        raise ValueError(f"{run} holds another run: choose another place with --out")
+        raise ValueError(f"{run} holds another run: choose another directory with --out")
+    if there and fresh:
+        remove_run(run, also=["figures", *(f"figures/{name}.png" for name in FIGURES)])
+        there, config = False, read_config(load_recipe("dates"))
     task = TASKS[config.task].from_config(config, run if there else None)
     if there and (run / "model.safetensors").is_file():
         print(f"{run} is there already: this is its model. regard demo --fresh trains anew.")
@@ -68,7 +74,7 @@ def _train(run: Path, *, fresh: bool) -> None:
     sys.stdout.flush()
     outcome = train(task, config, run, resume=there, progress=progress())
     if outcome.reason == "interrupted":
-        print("stopped and saved; regard demo goes on from there", file=sys.stderr)
+        print("stopped and saved; regard demo continues from there", file=sys.stderr)
         raise typer.Exit(130)
     print(f"Trained in {outcome.seconds:.0f} s, {outcome.step:,} steps.")
 
@@ -83,7 +89,7 @@ def _introduction(config: "Config") -> str:
 
 
 def _exact(translator: "Translator") -> tuple[int, int]:
-    """How many of the test split were written exactly, of how many."""
+    """Return how many of the test split are translated exactly, of how many."""
     pairs = translator.pairs("test")
     found = translator.translate(list(pairs.sources))
     right = sum(one.text == want for one, want in zip(found, pairs.targets, strict=True))
@@ -98,18 +104,21 @@ def _draw(one: "Translation") -> None:
 
 
 def _figures(run: Path, found: "dict[str, Translation]") -> None:
-    """The same maps as pictures, where matplotlib is installed."""
+    """Draw the same maps as figures, where matplotlib is installed."""
+    from regard.cli.packages import install_hint
+
     try:
         from regard.visual.figure import heatmap
     except ImportError:
-        print("\n(For pictures, install matplotlib: pip install 'regard[visual]')")
+        print(f"\n(For figures, install matplotlib: {install_hint('matplotlib')})")
         return
     folder = run / "figures"
     folder.mkdir(exist_ok=True)
+    print()
     for name, one in found.items():
         assert one.map is not None
         path = heatmap(one.map[:-1], one.tokens[:-1], one.source, folder / f"{name}.png")
-        print(f"{'' if name != 'english' else chr(10)}The same as a picture: {path}")
+        print(f"The same as a figure: {path}")
 
 
 def _padded(text: str, width: int) -> str:

@@ -1,11 +1,12 @@
 """`regard evaluate`: how good a trained model is on data it has not seen, and where it fails."""
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from regard.cli.output import sanitize, write_json
 
 if TYPE_CHECKING:
     from regard.data import Pairs
@@ -16,50 +17,80 @@ PERCENT = ("exact", "cer", "per", "wer", "accuracy")
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="What regard train has written.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A file of pairs, or two aligned ones by --data twice; else the test split."
+            metavar="FILE",
+            help="translate: a file of pairs, or two aligned ones. [default: the test split]",
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="Of the run's own data: test or valid.")] = "test",
-    beam: Annotated[int, typer.Option(min=1, help="1 is greedy.")] = 5,
-    penalty: Annotated[float, typer.Option(min=0.0, help="Of a beam's length.")] = 0.6,
-    shown: Annotated[int, typer.Option(min=0, help="Worst sentences and confusions to show.")] = 5,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU without case.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    split: Annotated[
+        str | None,
+        typer.Option(metavar="SPLIT", help="translate: test or valid. [default: test]"),
+    ] = None,
+    beam: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, metavar="N", help="translate: beam size. [default: 5]"),
+    ] = None,
+    penalty: Annotated[
+        float | None,
+        typer.Option(min=0.0, metavar="X", help="translate: length penalty. [default: 0.6]"),
+    ] = None,
+    shown: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="translate: worst cases to show. [default: 5]"),
+    ] = None,
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="translate: ignore case in BLEU.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure a run: exact match, error rates, BLEU, chrF, perplexity; what fits its task.
+    """Measure a run by the metrics that fit its task.
 
-    The numbers in brackets hold 95 % of what other sentences like these would give.
+    Texts: exact match, error rates, BLEU, chrF and perplexity, with 95 % confidence intervals in
+    brackets, and the worst cases. Other tasks: what training measures, on the held-out data.
     """
     from regard.tasks import evaluate_run, load
     from regard.training import read_run_config
 
-    if split not in ("test", "valid"):
-        raise typer.BadParameter(f"--split is test or valid, got {split}")
-    if read_run_config(run).task != "translate":
-        if data:
-            raise ValueError("--data is for runs of the task translate")
+    task = read_run_config(run).task
+    if task != "translate":
+        given = {
+            "--data": data, "--split": split, "--beam": beam, "--penalty": penalty,
+            "--shown": shown, "--lowercase": lowercase or None,
+        }  # fmt: skip
+        for name, value in given.items():
+            if value is not None and value != []:
+                raise typer.BadParameter(f"{name} is an option of the task translate, not {task}")
         metrics = evaluate_run(run)
+        if as_json:
+            return write_json({"metrics": metrics}, indent=2)
         width = max(map(len, metrics))
-        rows = [f"{name:<{width}}{value:>10.4f}" for name, value in metrics.items()]
-        print(json.dumps({"metrics": metrics}, indent=2) if as_json else "\n".join(rows))
+        for name, value in metrics.items():
+            print(f"{name:<{width}}{value:>10.4f}")
         return
     from regard.evaluation import evaluate_translator
 
+    if split not in (None, "test", "valid"):
+        raise typer.BadParameter(f"--split is test or valid, got {split}")
+    if split is not None and data:
+        raise typer.BadParameter("--split is for the run's own data: leave out --data")
     model = load(run)
-    pairs = _pairs(model, data, split)
-    how = {"lowercase": True} if lowercase else {}
+    pairs = _pairs(model, data, split or "test")
     print(f"translating {len(pairs):,} pairs", file=sys.stderr)
-    found = evaluate_translator(
-        model, pairs, shown=shown, bleu_options=how, beam=beam, penalty=penalty
+    report = evaluate_translator(
+        model,
+        pairs,
+        shown=5 if shown is None else shown,
+        bleu_options={"lowercase": True} if lowercase else {},
+        beam=beam or 5,
+        penalty=0.6 if penalty is None else penalty,
     )
     if as_json:
-        print(json.dumps({"beam": beam, **found.as_dict()}, ensure_ascii=False, indent=2))
+        write_json({"beam": beam or 5, **report.as_dict()}, indent=2)
     else:
-        print(_table(found))
+        print(sanitize(_table(report)))
 
 
 def _pairs(translator: "Translator", data: list[Path] | None, split: str) -> "Pairs":
@@ -84,14 +115,14 @@ def _table(found: "TranslationReport") -> str:
         lines.append(f"{name:<12}{value:>8.2f}{unit:<2}{sure}")
     lines += [f"{name}: {signature}" for name, signature in found.signatures.items()]
     if found.worst:
-        lines += ["", "worst"]
+        lines += ["", "worst cases"]
         for mistake, source in zip(found.worst, found.worst_sources, strict=True):
             lines.append(f"  {source}")
-            lines.append(f"    wrote   {mistake.prediction}")
-            lines.append(f"    wanted  {mistake.reference}")
+            lines.append(f"    prediction  {mistake.prediction}")
+            lines.append(f"    reference   {mistake.reference}")
     if found.confusions:
-        lines += ["", "most often"]
+        lines += ["", "most frequent errors"]
         for edit, count in found.confusions:
-            wanted, written = edit.reference or "nothing", edit.prediction or "nothing"
-            lines.append(f"  {count:>5} ×  {wanted} → {written}")
+            expected, got = edit.reference or "nothing", edit.prediction or "nothing"
+            lines.append(f"  {count:>5} ×  {expected} → {got}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""`regard see`: what a trained model attends to, in the terminal, a figure or a page."""
+"""`regard see`: what a trained model attends to, in the terminal, a figure, a page or a file."""
 
 import sys
 from pathlib import Path
@@ -6,94 +6,180 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.inputs import read_records
+from regard.cli.output import check_output
+from regard.cli.predict import check_given
+
 if TYPE_CHECKING:
     from regard.trace import Trace
+
+SUFFIXES = (".png", ".svg", ".html", ".attn")
+TOGETHER = {"image": 12, "hard": 11}  # examples that one figure shows by default
 
 
 def see(
     source: Annotated[
         Path, typer.Argument(metavar="RUN|FILE.attn", help="A run directory, or a stored trace.")
     ],
-    text: Annotated[
-        str | None,
+    inputs: Annotated[
+        list[str] | None,
         typer.Argument(
-            help="What the model of a run reads; of a graph a node, of images how many.",
-            show_default=False,
+            metavar="INPUT",
+            help="A text or file, as for regard predict; by default a test example.",
         ),
     ] = None,
-    png: Annotated[
-        Path | None, typer.Option(help="Write a figure.", dir_okay=False, show_default=False)
-    ] = None,
-    svg: Annotated[
-        Path | None, typer.Option(help="Write a figure.", dir_okay=False, show_default=False)
-    ] = None,
-    html: Annotated[
-        Path | None,
+    out: Annotated[
+        list[Path] | None,
         typer.Option(
-            help="Write a page that needs no network.", dir_okay=False, show_default=False
+            metavar="FILE",
+            help="Write .png, .svg, .html or .attn instead; repeatable.",
+            dir_okay=False,
         ),
     ] = None,
-    language: Annotated[str, typer.Option("--lang", help="Of the page: en or ko.")] = "en",
-    beam: Annotated[int, typer.Option(min=1, help="Continuations that are followed at once.")] = 5,
+    example: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="The N-th test example, or example of the trace."),
+    ] = None,
+    attention: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only attention of this name; * matches anything."),
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the N-th attention of these.")
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only the N-th head.")
+    ] = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="INPUT is a text, also if it names a file.")
+    ] = False,
+    language: Annotated[
+        str | None, typer.Option("--lang", metavar="en|ko", help="Language of the page.")
+    ] = None,
+    beam: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, metavar="N", help="translate: beam size. [default: 5]"),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, max=1000, metavar="N", help="recommend: items per user.")
+    ] = None,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Let the page go through the run's checkpoints.")
+        bool, typer.Option("--checkpoints", help="translate: let the page show each checkpoint.")
     ] = False,
 ) -> None:
-    """Show what a model attends to while it reads TEXT and writes its answer.
+    """Show what a model attends to.
 
-    Runs of language and classify read TEXT as well; of graph it is a node, of memory the size of a
-    sequence, of image the number of a test image, of hard a row of digits.
+    Without --out it is shown in the terminal.
     """
-    for file, suffix in ((png, ".png"), (svg, ".svg"), (html, ".html")):
-        if file is not None and file.suffix.lower() != suffix:
-            raise typer.BadParameter(f"--{suffix[1:]} writes a {suffix} file, got {file.name}")
-    if checkpoints and html is None:
-        raise typer.BadParameter("--checkpoints needs --html FILE")
+    files = list(out or [])
+    for file in files:
+        if file.suffix.lower() not in SUFFIXES:
+            raise typer.BadParameter(
+                f"the suffix of --out {file.name} should be one of {', '.join(SUFFIXES)}"
+            )
+        check_output(file)
+    pages = [file for file in files if file.suffix.lower() == ".html"]
+    for option, given in (("--checkpoints", checkpoints), ("--lang", language)):
+        if given and not pages:
+            raise typer.BadParameter(f"{option} needs --out FILE.html")
+    options = {name: value for name, value in (("beam", beam), ("count", count)) if value}
+    several: Any = None
     if source.is_file():
-        trace = _stored(source, text)
+        if inputs or options or checkpoints:
+            raise typer.BadParameter(
+                f"{source.name} is a stored trace: INPUT, --beam, --count and --checkpoints are "
+                "for runs"
+            )
+        traces = [_stored(source, example)]
     elif not source.exists():
         raise FileNotFoundError(f"there is no run and no trace {source}")
     else:
-        model = _loaded(source)
-        if checkpoints and model.task != "translate":
+        predictor, parsed = _inputs(source, inputs or [], example, text, figure=bool(files))
+        if checkpoints and predictor.task != "translate":
             raise typer.BadParameter("--checkpoints is for runs of the task translate")
-        if text is None and model.task in ("translate", "language", "classify"):
-            raise typer.BadParameter(f'give a text to read: regard see {source} "some text"')
-        given = model.parse(text) if text is not None else model.examples(1)[0]
-        trace = model.trace(given, beam=beam) if model.task == "translate" else model.trace(given)
-    if not (png or svg or html):
-        trace.show()
-    for file in (png, svg):
-        if file is not None:
-            print(trace.figure(file))
-    if html is not None:
-        from regard.visual.page import write
+        check_given(predictor, options, "trace")
+        if predictor.task == "translate":
+            options.setdefault("beam", 5)
+        traces = [predictor.trace(one, **options) for one in parsed]
+        if checkpoints:
+            print("reading checkpoints", file=sys.stderr)
+            several = predictor.trace_checkpoints(source, parsed[0], **options)
+    traces = [_selected(trace, attention, layer, head) for trace in traces]
+    if not files:
+        traces[0].show()
+    for file in files:
+        _write(traces, several, file, language or "en")
+        print(file)
 
-        several = _through(source, text, beam) if checkpoints else None
-        print(write(several or trace, html, language=language))
 
-
-def _stored(file: Path, text: str | None) -> "Trace":
+def _stored(file: Path, example: int | None) -> "Trace":
     from regard.trace import load_trace
 
-    if text is not None:
-        raise typer.BadParameter(f"{file.name} holds what was read already; leave the text out")
     trace = load_trace(file)
-    return trace.of(0) if trace.batch is not None else trace
+    count = trace.batch or 1
+    if example is not None and example > count:
+        raise ValueError(f"--example should be from 1 to {count}, got {example}")
+    return trace.of((example or 1) - 1) if trace.batch is not None else trace
 
 
-def _loaded(run: Path) -> Any:
-    from regard.tasks import Translator, load
+def _inputs(
+    run: Path, given: list[str], example: int | None, text: bool, *, figure: bool
+) -> tuple[Any, list[Any]]:
+    """Return the predictor of a run, and what to show: an input, or examples of its test data."""
+    from regard.tasks import load
 
-    model = load(run)
-    if isinstance(model, Translator) and model.source is None:
-        raise ValueError(f"{run} reads float frames, not text: use it from Python")
-    return model
+    if given and example is not None:
+        raise typer.BadParameter("give INPUT or --example, not both")
+    predictor = load(run)
+    if not given:
+        last = example or (TOGETHER.get(predictor.task, 1) if figure else 1)
+        try:
+            found = predictor.examples(last)
+        except (OSError, ValueError) as error:
+            raise typer.BadParameter(f"give INPUT: there is no test data ({error})") from error
+        if example is not None and len(found) < example:
+            raise ValueError(f"--example should be from 1 to {len(found)}, got {example}")
+        if not found:
+            raise ValueError(f"{run} has no test examples: give INPUT")
+        return predictor, found[-1:] if example is not None else found
+    records = list(read_records(given, predictor.task, text=text))
+    if len(records) != 1:
+        raise ValueError(f"{' '.join(given)} should be one input, got {len(records)}")
+    return predictor, [predictor.parse(records[0].given)]
 
 
-def _through(run: Path, text: str | None, beam: int) -> "dict[str, Trace]":
-    """Return traces of the same translation at each checkpoint of a run."""
-    if text is None:
-        raise typer.BadParameter("--checkpoints goes with a run, not with a stored trace")
-    print("reading checkpoints", file=sys.stderr)
-    return _loaded(run).trace_checkpoints(run, text, beam=beam)
+def _selected(
+    trace: "Trace", attention: str | None, layer: int | None, head: int | None
+) -> "Trace":
+    from regard.trace import Trace
+
+    if attention is not None:
+        try:
+            trace = trace.select(attention)
+        except KeyError as error:
+            raise ValueError(f"--attention: {error.args[0]}") from error
+    if layer is not None:
+        if layer > len(trace.calls):
+            raise ValueError(f"--layer should be from 1 to {len(trace.calls)}, got {layer}")
+        trace = Trace([trace.calls[layer - 1]], trace.tokens, trace.about)
+    if head is not None:
+        most = min((call.heads for call in trace.calls), default=0)
+        if head > most:
+            raise ValueError(f"--head should be from 1 to {most}, got {head}")
+        trace = trace.select(heads=[head - 1])
+    return trace
+
+
+def _write(
+    traces: "list[Trace]", several: "dict[str, Trace] | None", file: Path, language: str
+) -> None:
+    from regard.visual.views import figure, page
+
+    suffix = file.suffix.lower()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if suffix == ".html":
+        page(several or traces[0], file, language=language)
+    elif suffix == ".attn":
+        traces[0].save(file)
+    else:
+        figure(traces, file)

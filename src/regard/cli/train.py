@@ -1,4 +1,4 @@
-"""`regard train`: from a configuration to a run directory."""
+"""`regard train`: from a recipe or a configuration file to a run directory."""
 
 import sys
 from pathlib import Path
@@ -6,80 +6,113 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.output import check_output
+
 if TYPE_CHECKING:
     from regard.training import Config, Outcome, Progress, Task
+
+
+def recipe_names(incomplete: str) -> list[str]:
+    """Complete the name of a recipe in the shell."""
+    from regard.recipes import describe_recipes
+
+    return [name for name in describe_recipes() if name.startswith(incomplete)]
 
 
 def train(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RECIPE|CONFIG.toml]",
-            help="A recipe of --list, or a file of your own.",
+            metavar="[RECIPE|CONFIG.toml|RUN]",
+            help="A recipe of --list, a file of your own, or the run to --resume.",
             show_default=False,
+            autocompletion=recipe_names,
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Such as training.lr=1e-3; again for more."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of --keys; repeatable."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="The run directory; by default runs/NAME.", show_default=False),
+        typer.Option(metavar="DIR", help="Run directory. [default: runs/NAME]"),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run from its newest checkpoint.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done and how long it would take.")
+        bool, typer.Option("--resume", help="Continue a run; without one, the latest of runs/.")
     ] = False,
     accept_changed_data: Annotated[
         bool,
         typer.Option("--accept-changed-data", help="Resume although the data has changed."),
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the model, the data and the time it needs.")
+    ] = False,
     listing: Annotated[
         bool, typer.Option("--list", help="List the recipes, with a sentence each.")
     ] = False,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="List every key of the configuration, or of RECIPE's.")
+    ] = False,
 ) -> None:
-    """Train a model into a run directory. Ctrl-C saves, and --resume goes on from there.
+    """Train a model into a run directory.
 
-    A resumed run goes by its own config.toml, of which --set can change the training table.
+    Ctrl-C saves, and --resume continues from there. A resumed run keeps its own config.toml; --set
+    can change its [training] table only.
     """
-    if listing:
-        from regard.recipes import describe_recipes
-
-        for name, sentence in describe_recipes().items():
-            print(f"{name:<21}{sentence}")
-        return
+    if listing or keys:
+        return _list_recipes() if listing else _list_keys(recipe)
+    if accept_changed_data and not resume:
+        raise typer.BadParameter("--accept-changed-data is for --resume")
     from regard.training import read_run_config
     from regard.training import train as run_training
     from regard.training.run_directory import check_free
 
-    if recipe is None and not (resume and out is not None):
-        raise typer.BadParameter("give a recipe, such as dates, or a configuration file")
-    name, source = _resolve(recipe) if recipe is not None else ("", None)
-    run = out if out is not None else Path("runs") / name
+    run, source = _resumed(recipe, out) if resume else _new(recipe, out)
+    check_output(run)
     if resume:
         file = source if isinstance(source, Path) else None
         source = read_run_config(run).model_dump(exclude_none=True)
         _note_changes(file, source, run)
-    resolved = _read(source, settings or [])
+    config = _read(source, settings or [])
+    task = _task(config, run if resume else None)
     if dry_run:
-        _dry_run(_task(resolved, run if resume else None), resolved)
-        return
+        return _dry_run(task, config)
     if not resume:
         check_free(run)
     outcome = run_training(
-        _task(resolved, run if resume else None),
-        resolved,
+        task,
+        config,
         run,
         resume=resume,
         accept_changed_data=accept_changed_data,
         progress=progress(),
     )
     _report(run, outcome)
+
+
+def progress() -> "Progress":
+    """Return a bar if standard error is a terminal, else plain lines."""
+    from regard.training.progress import Bar, Lines
+
+    if not sys.stderr.isatty():
+        return Lines(sys.stderr)
+    from rich.console import Console
+
+    return Bar(Console(stderr=True, highlight=False))
+
+
+def _list_recipes() -> None:
+    from regard.recipes import describe_recipes
+
+    for name, sentence in describe_recipes().items():
+        print(f"{name:<21}{sentence}")
+
+
+def _list_keys(recipe: str | None) -> None:
+    from regard.cli.keys import describe_keys
+
+    task = None if recipe is None else _read(_resolve(recipe)[1], []).task
+    print(describe_keys(task))
 
 
 def _resolve(recipe: str) -> tuple[str, Any]:
@@ -91,6 +124,35 @@ def _resolve(recipe: str) -> tuple[str, Any]:
         raise typer.BadParameter(str(error)) from error
 
 
+def _new(recipe: str | None, out: Path | None) -> tuple[Path, Any]:
+    """Return the directory of a new run, and its tables or file."""
+    if recipe is None:
+        raise typer.BadParameter("give a recipe, such as dates, or a configuration file")
+    name, source = _resolve(recipe)
+    return out if out is not None else Path("runs") / name, source
+
+
+def _resumed(recipe: str | None, out: Path | None) -> tuple[Path, Any]:
+    """Return the directory of a run to resume, and the file that was given for it, if any."""
+    if recipe is None:
+        return out if out is not None else _latest_run(Path("runs")), None
+    if Path(recipe).is_dir() and (out is not None or (Path(recipe) / "config.toml").is_file()):
+        if out is not None:
+            raise typer.BadParameter("give the run to resume once, as RUN or as --out")
+        return Path(recipe), None
+    return _new(recipe, out)
+
+
+def _latest_run(folder: Path) -> Path:
+    """Return the run that was written to last."""
+    runs = [path.parent for path in folder.glob("*/config.toml")]
+    if not runs:
+        raise FileNotFoundError(f"there is no run in {folder} to resume: give RUN")
+    run = max(runs, key=lambda run: max(file.stat().st_mtime for file in run.iterdir()))
+    print(f"resuming {run}", file=sys.stderr)
+    return run
+
+
 def _read(source: Any, settings: list[str]) -> "Config":
     from regard.training import read_config
 
@@ -100,26 +162,24 @@ def _read(source: Any, settings: list[str]) -> "Config":
         raise typer.BadParameter(str(error)) from error
 
 
-def _note_changes(config: Path | None, own: dict[str, Any], run: Path) -> None:
+def _note_changes(file: Path | None, own: dict[str, Any], run: Path) -> None:
     """Print what differs in a configuration file that is given to resume: the run keeps its own."""
     from regard.training import read_config
     from regard.training.config import changed_keys, load_toml
 
-    if config is None:
+    if file is None:
         return
-    given = load_toml(config)
+    given = load_toml(file)
     values = read_config(given).model_dump(exclude_none=True)
     for key, was, now in changed_keys(own, values):
         table, _, name = key.partition(".")
         if table == "versions" or (name not in given.get(table, {}) if name else key not in given):
             continue  # a default
         advice = f"; to change it, add --set {key}={now}" if table == "training" else ""
-        print(
-            f"note: {run} keeps its own {key} = {was}; {config} has {now}{advice}", file=sys.stderr
-        )
+        print(f"note: {run} keeps its own {key} = {was}; {file} has {now}{advice}", file=sys.stderr)
 
 
-def _task(config: "Config", run: Path | None = None) -> "Task":
+def _task(config: "Config", run: Path | None) -> "Task":
     from regard.core.names import did_you_mean
     from regard.tasks import TASKS
     from regard.training.settings import SettingsError
@@ -134,36 +194,23 @@ def _task(config: "Config", run: Path | None = None) -> "Task":
         raise typer.BadParameter(str(error)) from error
 
 
-def progress() -> "Progress":
-    """A bar if standard error is a terminal, else plain lines."""
-    from regard.training.progress import Lines
-
-    if not sys.stderr.isatty():
-        return Lines(sys.stderr)
-    from rich.console import Console
-
-    from regard.training.progress import Bar
-
-    return Bar(Console(stderr=True, highlight=False))
-
-
 def _report(run: Path, outcome: "Outcome") -> None:
     from regard.training.progress import duration
 
-    figures = ", ".join(f"{name} {value:.4f}" for name, value in outcome.metrics.items())
+    metrics = ", ".join(f"{name} {value:.4f}" for name, value in outcome.metrics.items())
     if outcome.reason == "interrupted":
         print(
-            f"stopped after step {outcome.step:,}, which is saved; to go on: "
-            f"regard train --resume --out {run}",
+            f"stopped after step {outcome.step:,}, which is saved; to continue: "
+            f"regard train --resume {run}",
             file=sys.stderr,
         )
         raise typer.Exit(130)
     ended = f"training.{outcome.reason} after {outcome.step:,} steps"
     if outcome.already:
         more = f"to train longer, add --set training.{outcome.reason}=N"
-        print(f"{run}: {figures}; was finished already, by {ended}; {more}")
+        print(f"{run}: {metrics}; was finished already, by {ended}; {more}")
     else:
-        print(f"{run}: {figures}; finished by {ended} and {duration(outcome.seconds)}")
+        print(f"{run}: {metrics}; finished by {ended} and {duration(outcome.seconds)}")
 
 
 def _dry_run(task: "Task", config: "Config") -> None:

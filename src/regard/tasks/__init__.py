@@ -29,7 +29,7 @@ TASKS: dict[str, Any] = {
 """The classes by what may stand after `task =` in a configuration.
 
 Each is a `regard.training.Task` with `from_config(config, run=None)`, and with `predictor`, the
-class of what `regard.load` returns for its runs.
+class of what `regard.load` returns for its runs, and `tables`, the classes of its settings.
 """
 
 __all__ = [

@@ -56,7 +56,9 @@ KNOWN = {
 class Data(NamedOrFile):
     """The table `[data]`; without `name` and `path` documents are generated."""
 
-    name: Literal["movie_reviews", "nsmc"] | None = None
+    name: Literal["movie_reviews", "nsmc"] | None = Field(
+        None, description="without name and path, reviews are generated"
+    )
     path: str | None = Field(None, description="a .csv, .tsv, .jsonl (or .gz of them) or .zip")
     text: str = Field("text", description="the column, or key, of the text")
     label: str = Field("label", description="the column, or key, of the class")
@@ -78,11 +80,13 @@ class Data(NamedOrFile):
 class Model(Settings):
     """The table `[model]`: the options of `DocumentClassifier`."""
 
-    dim: Count = 100
-    hidden: Count = 50
-    encoder: Literal["gru", "window", "none"] = "gru"
-    dropout: Share = 0.5
-    word_dropout: Share = 0.0
+    dim: Count = Field(100, description="width of the embeddings")
+    hidden: Count = Field(50, description="width of the recurrent states, each way")
+    encoder: Literal["gru", "window", "none"] = Field(
+        "gru", description="how the neighbours of a word or sentence are read"
+    )
+    dropout: Share = Field(0.5, description="of embeddings and layers")
+    word_dropout: Share = Field(0.0, description="share of words left out in training")
 
 
 class Classifier(Predictor):
@@ -214,6 +218,7 @@ class ClassifyTask:
     """
 
     predictor = Classifier
+    tables = (("data", Data), ("model", Model))
     unit = "documents"
     metric = "accuracy"
     larger_is_better = True

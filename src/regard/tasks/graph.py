@@ -67,10 +67,12 @@ class Model(Settings):
     """The table `[model]`: Veličković et al. 2018, section 3.3, by default."""
 
     hidden: Count = Field(8, description="width of one head")
-    heads: Count = 8
+    heads: Count = Field(8, description="attention heads of each layer")
     output_heads: Count = Field(1, description="heads of the last layer, averaged")
-    layers: Count = 2
-    score: Literal["gat", "gatv2"] = "gat"
+    layers: Count = Field(2, description="number of layers")
+    score: Literal["gat", "gatv2"] = Field(
+        "gat", description="Veličković et al. 2018, or Brody et al. 2022"
+    )
     dropout: float = Field(0.6, ge=0, lt=1, description="of the input of a layer")
     attention_dropout: float = Field(0.6, ge=0, lt=1, description="of the weights of the edges")
 
@@ -233,6 +235,7 @@ class GraphTask:
     """
 
     predictor = NodeClassifier
+    tables = (("data", Data), ("model", Model), ("loss", LossSettings))
     unit = "nodes"
     metric = "accuracy"
     larger_is_better = True

@@ -33,7 +33,7 @@ class Data(Settings):
     count: Count = Field(20_000, description="rows for training")
     held_out: Count = Field(2000, description="rows for validation")
     shortest: Count = Field(5, description="digits of a row")
-    longest: Count = 17
+    longest: Count = Field(17, description="most digits of a row")
     rows: Count = Field(100, description="rows of a batch")
 
     @model_validator(mode="after")
@@ -46,7 +46,7 @@ class Data(Settings):
 class Model(Settings):
     """The table `[model]`."""
 
-    dim: Count = 32
+    dim: Count = Field(32, description="width of the layers")
     estimator: Literal["straight_through", "gumbel", "reinforce"] = Field(
         "straight_through", description="how the choice is trained"
     )
@@ -202,6 +202,7 @@ class HardTask:
     """
 
     predictor = HardPredictor
+    tables = (("data", Data), ("model", Model), ("loss", LossSettings))
     unit = "rows"
     metric = "right_choice"
     larger_is_better = True

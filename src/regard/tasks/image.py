@@ -52,7 +52,7 @@ class Data(Settings):
     images: str | None = Field(None, description="or an IDX file of images")
     labels: str | None = Field(None, description="and one of their labels")
     test_images: str | None = Field(None, description="by default a fifth is for test")
-    test_labels: str | None = None
+    test_labels: str | None = Field(None, description="IDX file of the labels of test_images")
     count: Count = Field(2000, description="shapes to generate")
     limit: Count | None = Field(None, description="the largest number of images for training")
     test_limit: Count | None = Field(None, description="the same for validation, and for test")
@@ -81,13 +81,15 @@ class Model(Settings):
     """The table `[model]`."""
 
     patch: Count = Field(1, description="side of a patch in pixels, after scaling")
-    dim: Count = 64
-    heads: Count = 4
+    dim: Count = Field(64, description="width of the layers")
+    heads: Count = Field(4, description="number of attention heads")
     hidden: Count | None = Field(None, description="of feed-forward networks; 2 · dim if not given")
-    layers: Count = 3
-    attention: Literal["efficient", "dot"] = "efficient"
+    layers: Count = Field(3, description="number of layers")
+    attention: Literal["efficient", "dot"] = Field(
+        "efficient", description="linear or quadratic in the number of patches"
+    )
     region: Count | None = Field(None, description="side in patches; pools patches to regions")
-    dropout: float = Field(0.1, ge=0, lt=1)
+    dropout: float = Field(0.1, ge=0, lt=1, description="of embeddings and layers")
 
 
 class ImagePredictor(Predictor):
@@ -253,6 +255,7 @@ class ImageTask:
     """
 
     predictor = ImagePredictor
+    tables = (("data", Data), ("model", Model))
     unit = "images"
     metric = "accuracy"
     larger_is_better = True

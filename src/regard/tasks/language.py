@@ -39,10 +39,12 @@ SPECIAL = 4  # ids of special tokens, which no text has
 class Data(NamedOrFile):
     """The table `[data]`; without `name` and `path` lines of dates are generated."""
 
-    name: Literal["tinyshakespeare"] | None = None
+    name: Literal["tinyshakespeare"] | None = Field(
+        None, description="without name and path, lines of dates are generated"
+    )
     path: str | None = Field(None, description="a text file, plain or gzipped")
     valid: float = Field(0.1, gt=0, lt=1, description="share at the end of the text for validation")
-    tokenizer: Literal["characters", "bpe"] = "characters"
+    tokenizer: Literal["characters", "bpe"] = Field("characters", description="what a token is")
     size: Count | None = Field(None, description="the largest number of tokens")
     context: int = Field(128, ge=2, description="tokens that are read at a time")
     batch: Count = Field(32, description="windows of text in a batch")
@@ -52,16 +54,20 @@ class Data(NamedOrFile):
 class Model(Settings):
     """The table `[model]`: options of `LanguageModel`."""
 
-    dim: Count = 192
-    heads: Count = 6
-    hidden: Count = 768
-    layers: Count = 4
-    norm: Literal["pre", "post"] = "pre"
-    position: Literal["sinusoidal", "learned", "rotary", "alibi", "none"] = "rotary"
-    tie: bool = True
-    dropout: float = Field(0.1, ge=0, lt=1)
-    attention_dropout: float | None = Field(0.0, ge=0, lt=1)
-    kv_heads: Count | None = None
+    dim: Count = Field(192, description="width of the layers")
+    heads: Count = Field(6, description="number of attention heads")
+    hidden: Count = Field(768, description="width inside the feed-forward networks")
+    layers: Count = Field(4, description="number of layers")
+    norm: Literal["pre", "post"] = Field(
+        "pre", description="normalize before or after each sublayer"
+    )
+    position: Literal["sinusoidal", "learned", "rotary", "alibi", "none"] = Field(
+        "rotary", description="how positions are encoded"
+    )
+    tie: bool = Field(True, description="share the output's matrix with the embeddings")
+    dropout: float = Field(0.1, ge=0, lt=1, description="of embeddings and layers")
+    attention_dropout: float | None = Field(0.0, ge=0, lt=1, description="of attention weights")
+    kv_heads: Count | None = Field(None, description="number of heads of keys and values, if fewer")
 
 
 class TextGenerator(Predictor):
@@ -220,6 +226,7 @@ class LanguageTask:
     """
 
     predictor = TextGenerator
+    tables = (("data", Data), ("model", Model))
     unit = "tokens"
     metric = "nats_per_character"
     larger_is_better = False

@@ -30,9 +30,11 @@ LARGEST = 2000  # size of a sequence that a line may ask for
 class Data(Settings):
     """The table `[data]`: sequences of bits, all generated."""
 
-    name: Literal["copy", "repeat_copy", "recall"] = "copy"
+    name: Literal["copy", "repeat_copy", "recall"] = Field(
+        "copy", description="what is to be done with the sequence"
+    )
     shortest: Count = Field(1, description="vectors to copy, or items to recall")
-    longest: Count = 20
+    longest: Count = Field(20, description="longest sequence in training")
     longer: Count | None = Field(
         None, description="a size that is only tested; twice the longest by default"
     )
@@ -52,14 +54,16 @@ class Data(Settings):
 class Model(Settings):
     """The table `[model]`."""
 
-    kind: Literal["ntm", "lstm"] = "ntm"
+    kind: Literal["ntm", "lstm"] = Field(
+        "ntm", description="Neural Turing Machine, or an LSTM for comparison"
+    )
     hidden: Count | None = Field(None, description="100 for the ntm's controller, 256 for an lstm")
     layers: Count = Field(3, description="of an lstm")
     slots: Count = Field(128, description="of the memory, as all below")
-    width: Count = 20
-    reads: Count = 1
-    writes: Count = 1
-    shift: int = Field(1, ge=0)
+    width: Count = Field(20, description="width of a memory slot")
+    reads: Count = Field(1, description="number of read heads")
+    writes: Count = Field(1, description="number of write heads")
+    shift: int = Field(1, ge=0, description="how far a head moves in a step, at most")
 
 
 class Answer(NamedTuple):
@@ -200,6 +204,7 @@ class MemoryTask:
     """
 
     predictor = MemoryPredictor
+    tables = (("data", Data), ("model", Model))
     unit = "sequences"
     metric = "bit_error"
     larger_is_better = False

@@ -48,7 +48,9 @@ Input = tuple[str, str | Scene]
 class Data(NamedOrFile):
     """The table `[data]`; without `name` and `path` scenes with questions are generated."""
 
-    name: Literal["scenes", "tatoeba"] | None = None
+    name: Literal["scenes", "tatoeba"] | None = Field(
+        None, description="without name and path, questions about scenes are generated"
+    )
     path: str | None = Field(None, description="a .tsv (or .gz) of two texts and a label")
     left: int = Field(0, ge=0, description="column of the first text")
     right: int = Field(1, ge=0, description="column of the second text")
@@ -67,13 +69,15 @@ class Data(NamedOrFile):
 class Model(Settings):
     """The table `[model]`: the options of `PairClassifier`."""
 
-    dim: Count = 64
-    heads: Count = 4
-    layers: int = Field(1, ge=0)
-    attention: Literal["parallel", "alternating"] = "parallel"
+    dim: Count = Field(64, description="width of the layers")
+    heads: Count = Field(4, description="number of attention heads")
+    layers: int = Field(1, ge=0, description="self-attention layers before the co-attention")
+    attention: Literal["parallel", "alternating"] = Field(
+        "parallel", description="kind of co-attention"
+    )
     phrase: Count = Field(1, description="words of the longest phrase of a text")
     glimpses: Count = Field(1, description="places that each side can attend to")
-    dropout: float = Field(0.1, ge=0, lt=1)
+    dropout: float = Field(0.1, ge=0, lt=1, description="of embeddings and layers")
 
 
 class PairBatch(NamedTuple):
@@ -231,6 +235,7 @@ class PairTask:
     """
 
     predictor = PairPredictor
+    tables = (("data", Data), ("model", Model))
     unit = "pairs"
     metric = "accuracy"
     larger_is_better = True

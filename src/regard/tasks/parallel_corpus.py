@@ -26,11 +26,11 @@ class Data(Settings):
     """The table `[data]` of the task translate."""
 
     name: str | None = Field(None, description="a dataset; or else train")
-    train: Files | None = None
+    train: Files | None = Field(None, description="a file of pairs, or two aligned files")
     valid: Files | None = Field(
         None, description="if neither valid nor test is given, both are held out of train"
     )
-    test: Files | None = None
+    test: Files | None = Field(None, description="a file of pairs, or two aligned files")
     format: Literal["tsv", "jsonl", "dict", "txt", "npz"] | None = Field(
         None, description="by default, by the suffix of the file; txt is fixed width"
     )

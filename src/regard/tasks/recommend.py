@@ -66,14 +66,20 @@ class Data(Settings):
 class Model(Settings):
     """The table `[model]`: options of `Recommender`, or of the baseline `Factorisation`."""
 
-    kind: Literal["attention", "factorisation"] = "attention"
-    dim: Count = 48
-    dropout: Share = 0.2
-    heads: Count = 1
-    past: Count = 30
-    projections: Literal["learned", "identity"] = "learned"
-    self_attention: int = Field(0, ge=0)
-    forget: Share = 0.1
+    kind: Literal["attention", "factorisation"] = Field(
+        "attention", description="attention, or matrix factorisation for comparison"
+    )
+    dim: Count = Field(48, description="width of the embeddings")
+    dropout: Share = Field(0.2, description="of embeddings and layers")
+    heads: Count = Field(1, description="number of attention heads")
+    past: Count = Field(30, description="number of latest items that are attended to")
+    projections: Literal["learned", "identity"] = Field(
+        "learned", description="of queries and keys; identity makes similarity raise every weight"
+    )
+    self_attention: int = Field(
+        0, ge=0, description="layers in which past items attend to each other"
+    )
+    forget: Share = Field(0.1, description="share of examples trained without user and past")
 
 
 class NewUser(NamedTuple):
@@ -346,6 +352,7 @@ class RecommendTask:
     """
 
     predictor = Recommender
+    tables = (("data", Data), ("model", Model))
     unit = "choices"
     metric = "ndcg"
     larger_is_better = True

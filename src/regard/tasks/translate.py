@@ -407,6 +407,7 @@ class TranslateTask:
     """
 
     predictor = Translator
+    tables = (("data", Data), ("loss", LossSettings))
     unit = "tokens"
 
     def __init__(

@@ -61,8 +61,8 @@ class Training(Settings):
     average: Count = Field(1, description="number of evaluated checkpoints to average")
     average_of: Literal["best", "last"] = Field("best", description="the best or the last")
     log_every: Count = Field(50, description="steps between lines of metrics.jsonl")
-    threads: Count | None = Field(
-        None, description="of torch; by default torch's choice, kept when resumed"
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="of torch; by default torch's choice, kept when resumed"
     )
 
     @model_validator(mode="after")
@@ -81,8 +81,8 @@ class Training(Settings):
 class Config(Settings):
     """A complete configuration; the tables `data`, `model` and `loss` belong to the task."""
 
-    task: str
-    seed: int = Field(1, ge=0, lt=2**32)
+    task: str = Field(description="what is learned: translate, classify, ...")
+    seed: int = Field(1, ge=0, lt=2**32, description="of weights, batches and generated data")
     data: dict[str, Any] = Field(default_factory=dict)
     model: dict[str, Any] = Field(default_factory=dict)
     loss: dict[str, Any] = Field(default_factory=dict)

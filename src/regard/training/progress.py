@@ -97,7 +97,7 @@ class Bar:
 
         self.progress = RichProgress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
+            BarColumn(bar_width=None),  # what is left of the line
             TextColumn("{task.fields[pace]}"),
             console=console,
             refresh_per_second=4,
@@ -118,8 +118,8 @@ class Bar:
         self.progress.update(
             self.task,
             completed=state.seconds / max(state.seconds + left, 1e-9),
-            description=position(state, self.last),
-            pace=_pace(state, loss, speed, left, self.unit, self.metric),
+            description=f"{state.step:,}/{self.last:,}" if self.last else f"{state.step:,}",
+            pace=f"loss {loss:.4f} · {speed:,.0f} {self.unit}/s · {duration(left)} left",
         )
 
     def evaluated(self, state: State, evaluation: Evaluation) -> None:

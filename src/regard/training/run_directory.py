@@ -6,12 +6,13 @@ checksums of the files of its task, and versions. A resumed run is checked again
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import Any
 
-from regard.core.files import UNFINISHED, atomic_file
+from regard.core.files import UNFINISHED, atomic_file, remove_directory
 from regard.training.checkpoint import checkpoints, read_json, remove_leftovers, write_json
 from regard.training.config import (
     PATHS,
@@ -27,6 +28,10 @@ FORMAT = 1  # of a manifest
 MANIFEST = "manifest.json"
 FIXED = ("task", "seed", "data", "model", "loss")  # tables a resumed run cannot change
 CHANGING = ("config.toml", "metrics.jsonl", "model.safetensors", MANIFEST)
+WRITTEN = (  # by training, below the run directory
+    *("checkpoints", "checkpoints/step-*", "events", "events/events.out.tfevents*"),
+    *("checkpoints/step-*/*.json", "checkpoints/step-*/*.safetensors"),
+)
 
 
 @contextmanager
@@ -67,8 +72,10 @@ def open_run(
         remove_leftovers(run)
         found = checkpoints(run)
         data = task.fingerprint()
+        own: list[str] | None = None
         if (run / MANIFEST).exists():
             manifest = _read_manifest(run)
+            own = list(manifest["files"])
             _check_config(run, config, manifest, message)
             _check_data(run, data, manifest["data"], accept_changed_data, message)
             _report_versions(manifest["versions"], message)
@@ -76,7 +83,7 @@ def open_run(
         if not found:
             task.write(run)
         with atomic_file(run / MANIFEST) as part:
-            write_json(part, _manifest(run, config, data))
+            write_json(part, _manifest(run, config, data, own))
         yield found[max(found)] if found else None
 
 
@@ -132,11 +139,37 @@ def check_free(run: Path) -> None:
         )
 
 
-def _manifest(run: Path, config: Config, data: dict[str, str]) -> dict[str, Any]:
+def remove_run(run: Path, also: Sequence[str] = ()) -> None:
+    """Remove a run, if the directory holds nothing that regard did not write.
+
+    Args:
+        also: patterns of further files that the caller wrote, relative to the run
+
+    Raises:
+        ValueError: if it is not marked as a run, or holds other files; nothing is removed then
+    """
+    if not (run / MANIFEST).is_file():
+        raise ValueError(f"{run} has no {MANIFEST}, so it is not removed: remove it yourself")
+    remove_leftovers(run)
+    patterns = (*CHANGING, *map(escape, _read_manifest(run)["files"]), *WRITTEN, *also)
+    others = set(run.rglob("*")) - {path for pattern in patterns for path in run.glob(pattern)}
+    if others:
+        names = ", ".join(sorted(str(path.relative_to(run)) for path in others)[:3])
+        raise ValueError(f"{run} holds files that regard did not write ({names}): move them away")
+    remove_directory(run)
+
+
+def _manifest(
+    run: Path, config: Config, data: dict[str, str], own: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return the manifest; `own` names the files of the task, by default all that are there."""
     files = sorted(
         path
         for path in run.iterdir()
-        if path.is_file() and path.name not in CHANGING and not path.name.startswith(UNFINISHED)
+        if path.is_file()
+        and path.name not in CHANGING
+        and not path.name.startswith(UNFINISHED)
+        and (own is None or path.name in own)
     )
     return {
         "format": FORMAT,

@@ -1,0 +1,202 @@
+"""`regard predict` and `regard translate`: a trained model applied to inputs of any kind."""
+
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.inputs import Record, in_batches, read_records
+from regard.cli.output import StatusLine, check_output, write, write_json
+from regard.cli.translate import SAMPLING, TRACED, BatchTranslator, store_trace
+
+if TYPE_CHECKING:
+    from regard.tasks import Predictor
+
+TRANSLATE = ("sample", *SAMPLING, "scores", "longest", "trace")  # besides those of `predict`
+OPTIONS = (
+    *("beam", "n_best", "penalty", "prefix", "copy_unknown", *TRANSLATE),
+    *("length", "count"),
+)  # that some tasks take and others do not
+
+
+def predict(
+    context: typer.Context,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="INPUT", help="Files, texts, or - for standard input (default)."),
+    ] = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="Every INPUT is a text, also if it names a file.")
+    ] = False,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Lines are JSON objects.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per input.")
+    ] = False,
+    beam: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, metavar="N", help="translate: beam size. [default: 5]"),
+    ] = None,
+    n_best: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1000,
+            metavar="N",
+            help="translate: translations per input, as number, ranking score, text.",
+        ),
+    ] = None,
+    penalty: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="X",
+            help="translate: length penalty, Wu et al. 2016, eq. 14. [default: 0.6]",
+        ),
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="translate: how every translation begins.")
+    ] = None,
+    copy_unknown: Annotated[
+        bool,
+        typer.Option("--copy-unknown", help="translate: copy source tokens for unknown ones."),
+    ] = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="translate: log-probability and a tab before texts.")
+    ] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="translate: sample instead of searching.")
+    ] = False,
+    temperature: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="language, --sample: 0 takes the likeliest token."),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="language, --sample: only the N likeliest tokens."),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="--sample: only the likeliest tokens of this total."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="language, --sample: random seed.")
+    ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, metavar="N", help="language: tokens to generate."),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, metavar="N", help="recommend: items per user."),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.attn",
+            help=f"translate: store the attention of the first {TRACED} inputs.",
+            dir_okay=False,
+        ),
+    ] = None,
+    longest: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="translate: most tokens of a line [default: 2048]."),
+    ] = None,
+    buffer: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            metavar="N",
+            help="Inputs to read before writing. [default: 1024; at a terminal 1]",
+        ),
+    ] = None,
+) -> None:
+    """Apply a trained model of any task to inputs.
+
+    An INPUT that names a file is read line by line; .jsonl files hold a JSON object per line, and
+    of .tsv files the first column is read. A text that begins with { is a JSON object. What an
+    input is depends on the task: a text (translate, classify, language), two texts (pair, as two
+    arguments or two columns), a user (recommend), a node (graph), a size (memory), an image file
+    or the number of a test image (image), digits with marks (hard).
+    """
+    from regard.tasks import load
+
+    params = {name: context.params[name] for name in OPTIONS}
+    given = {name: value for name, value in params.items() if not (value is None or value is False)}
+    if trace is not None:
+        check_output(trace, option="--trace", new_folders=False)
+    predictor = load(run)
+    if context.info_name == "translate" and predictor.task != "translate":
+        raise ValueError(f"{run} is a run of the task {predictor.task}: use regard predict")
+    check_given(predictor, given)
+    records = read_records(inputs or [], predictor.task, text=text, jsonl=jsonl)
+    if predictor.task == "translate":
+        answer: Any = BatchTranslator(predictor, given)
+        records = answer.check(records)
+    else:
+        answer = partial(_predict, predictor, given)
+    size = buffer or (1 if sys.stdin.isatty() else 1024)
+    status, done = StatusLine(), 0
+    for batch in in_batches(_parsed(predictor, records), size):
+        for (record, _), (as_text, value) in zip(batch, answer(batch), strict=True):
+            done += 1
+            if as_json:
+                write_json({"input": record.given, "prediction": value})
+            else:
+                write(as_text)
+        sys.stdout.flush()
+        status.show(pace(done, time.monotonic() - status.start))
+    if done > len(inputs or []):
+        status.show(pace(done, time.monotonic() - status.start), done=True)
+    if trace is not None:
+        store_trace(answer.traced, trace)
+
+
+def check_given(predictor: "Predictor", given: dict[str, Any], method: str = "predict") -> None:
+    """Raise if an option was given that the task of the run does not take."""
+    from regard.tasks import predict_options, trace_options
+
+    known = set(predict_options(predictor) if method == "predict" else trace_options(predictor))
+    if predictor.task == "translate" and method == "predict":
+        known |= set(TRANSLATE)
+    for name in given:
+        if name not in known:
+            takes = ", ".join(_flag(each) for each in OPTIONS if each in known) or "none of these"
+            raise typer.BadParameter(
+                f"{_flag(name)} is not an option of the task {predictor.task}, which takes {takes}"
+            )
+
+
+def pace(count: int, seconds: float) -> str:
+    """Return how many lines there were, and how many a second.
+
+    >>> pace(7, 20.0)
+    '7 lines, 0.3 a second'
+    """
+    rate = count / max(seconds, 1e-9)
+    shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+    return f"{count:,} line{'s' * (count != 1)}, {shown} a second"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _parsed(predictor: "Predictor", records: Iterator[Record]) -> Iterator[tuple[Record, Any]]:
+    for record in records:
+        try:
+            yield record, predictor.parse(record.given)
+        except ValueError as error:
+            raise ValueError(f"{record.place}: {error}") from error
+
+
+def _predict(
+    predictor: "Predictor", options: dict[str, Any], batch: list[tuple[Record, Any]]
+) -> list[tuple[str, Any]]:
+    found = predictor.predict([parsed for _, parsed in batch], **options)
+    return [(predictor.to_text(one), predictor.to_json(one)) for one in found]
