@@ -1,6 +1,6 @@
 """What tasks with classes share: the prediction, the loss, the metrics, an order of examples."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -68,8 +68,16 @@ def shuffled_epochs(count: int, seed: int) -> Callable[[int], np.ndarray]:
     return order
 
 
-def table(rows: Iterable[tuple[str, str]]) -> str:
+def table(rows: Mapping[str, str]) -> str:
     """Return named rows as aligned text: what `Task.describe` shows of the data."""
-    rows = list(rows)
-    width = max(12, *(len(name) + 2 for name, _ in rows))
-    return "\n".join(f"{name:<{width}}{value}" for name, value in rows)
+    width = max(12, *(len(name) + 2 for name in rows))
+    return "\n".join(f"{name:<{width}}{value}" for name, value in rows.items())
+
+
+def split_sizes(train: Sized, valid: Sized, test: Sized) -> str:
+    """Return the sizes of the splits in words.
+
+    >>> split_sizes("abc", "d", "")
+    '3 for training, 1 for validation, 0 for test'
+    """
+    return f"{len(train):,} for training, {len(valid):,} for validation, {len(test):,} for test"

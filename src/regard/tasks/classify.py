@@ -34,6 +34,7 @@ from regard.tasks.classification import (
     Classification,
     classification_loss,
     classification_metrics,
+    split_sizes,
     table,
 )
 from regard.tasks.predictor import Predictor, check_inputs, field
@@ -294,24 +295,14 @@ class ClassifyTask:
         unknown = sum(int((document.ids == self.tokenizer.unk).sum()) for document in train)
         parts = sum(len(document.lengths) for document in train)
         return table(
-            [
-                (
-                    "documents",
-                    f"{len(self.train):,} for training, {len(self.valid):,} for validation, "
-                    f"{len(self.test):,} for test",
-                ),
-                ("classes", ", ".join(f"{name} {count:,}" for name, count in per_class)),
-                (
-                    "a document",
-                    f"{parts / len(train):.1f} sentences, {words / len(train):.0f} words",
-                ),
-                (
-                    "tokens",
-                    f"{self.tokenizer.kind}, {len(self.tokenizer):,} kinds, "
-                    f"{unknown / words:.1%} unknown",
-                ),
-                ("example", " / ".join(sentences(self.train.texts[0]))[:160]),
-            ]
+            {
+                "documents": split_sizes(self.train, self.valid, self.test),
+                "classes": ", ".join(f"{name} {count:,}" for name, count in per_class),
+                "a document": f"{parts / len(train):.1f} sentences, {words / len(train):.0f} words",
+                "tokens": f"{self.tokenizer.kind}, {len(self.tokenizer):,} kinds, "
+                f"{unknown / words:.1%} unknown",
+                "example": " / ".join(sentences(self.train.texts[0]))[:160],
+            }
         )
 
     def _logits(self, model: nn.Module, split: str) -> Iterator[tuple[Tensor, Tensor]]:

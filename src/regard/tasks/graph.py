@@ -25,6 +25,7 @@ from regard.data.graph import (
 )
 from regard.layers.edges import with_self_loops
 from regard.models.graph import GraphAttentionNetwork
+from regard.tasks.classification import split_sizes
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_json, load_model
 from regard.tasks.settings import Count
@@ -304,15 +305,12 @@ class GraphTask:
         graph = self.graph
         nodes, features = graph.nodes.shape
         same = graph.labels[graph.edges[0]] == graph.labels[graph.edges[1]]
-        return "\n".join(
-            (
-                f"{self.name}: {nodes:,} nodes with {features:,} features, "
-                f"{graph.edges.shape[1] // 2:,} edges, "
-                f"{same.float().mean():.0%} of them inside a class",
-                f"{len(graph.classes)} classes: {', '.join(graph.classes)}",
-                f"{len(graph.train):,} nodes for training, {len(graph.valid):,} for validation, "
-                f"{len(graph.test):,} for test",
-            )
+        return (
+            f"{self.name}: {nodes:,} nodes with {features:,} features, "
+            f"{graph.edges.shape[1] // 2:,} edges, "
+            f"{same.float().mean():.0%} of them inside a class\n"
+            f"{len(graph.classes)} classes: {', '.join(graph.classes)}\n"
+            f"nodes: {split_sizes(graph.train, graph.valid, graph.test)}"
         )
 
 

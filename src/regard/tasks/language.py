@@ -315,14 +315,12 @@ class LanguageTask:
     def describe(self) -> str:
         """Return statistics of the data as a table."""
         return table(
-            [
-                (
-                    "text",
-                    f"{len(self.train):,} tokens for training, {len(self.valid):,} for validation",
-                ),
-                ("tokens", f"{self.tokenizer.kind}, {len(self.tokenizer):,} kinds"),
-                ("example", repr(self.valid_text[:100])),
-            ]
+            {
+                "text": f"{len(self.train):,} tokens for training, {len(self.valid):,} for "
+                "validation",
+                "tokens": f"{self.tokenizer.kind}, {len(self.tokenizer):,} kinds",
+                "example": repr(self.valid_text[:100]),
+            }
         )
 
 

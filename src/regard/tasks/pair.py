@@ -27,6 +27,7 @@ from regard.tasks.classification import (
     classification_loss,
     classification_metrics,
     shuffled_epochs,
+    split_sizes,
     table,
 )
 from regard.tasks.predictor import Predictor, check_inputs, field
@@ -310,17 +311,13 @@ class PairTask:
         shown = first if isinstance(first, str) else ", ".join(filter("·".__ne__, first.names()))
         right = self.right
         return table(
-            [
-                (
-                    "pairs",
-                    f"{len(self.train):,} for training, {len(self.valid):,} for validation, "
-                    f"{len(self.test):,} for test",
-                ),
-                ("classes", ", ".join(self.train.classes)),
-                ("left", f"{self.left.kind}, {len(self.left):,} kinds"),
-                ("right", "scenes" if right is None else f"{right.kind}, {len(right):,} kinds"),
-                ("example", f"{self.train.lefts[0]} | {shown}"),
-            ]
+            {
+                "pairs": split_sizes(self.train, self.valid, self.test),
+                "classes": ", ".join(self.train.classes),
+                "left": f"{self.left.kind}, {len(self.left):,} kinds",
+                "right": "scenes" if right is None else f"{right.kind}, {len(right):,} kinds",
+                "example": f"{self.train.lefts[0]} | {shown}",
+            }
         )
 
     def bag_of_words(self) -> float:

@@ -22,7 +22,7 @@ from regard.data.ratings import Ratings, read_movielens, read_ratings
 from regard.data.viewers import generate_opposites, generate_viewers
 from regard.models.recommender import Factorisation
 from regard.models.recommender import Recommender as RecommenderModel
-from regard.tasks.classification import shuffled_epochs, table
+from regard.tasks.classification import shuffled_epochs, split_sizes, table
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_model
 from regard.tasks.settings import Count, NoLoss, Share
@@ -416,31 +416,16 @@ class RecommendTask:
     def describe(self) -> str:
         """Return statistics of the data as a table."""
         ratings, popular = self.ratings, self.popularity()
-        tables = [
-            ("users", ratings.users, ratings.user_profiles),
-            ("items", ratings.items, ratings.item_profiles),
-        ]
-        rows = [
-            (
-                name,
-                f"{len(names):,}, {len(profiles.columns)} columns: "
-                + ", ".join(profiles.columns[:6]),
-            )
-            for name, names, profiles in tables
-        ]
-        rows += [
-            (
-                "choices",
-                f"{len(self.train):,} for training, {len(self.valid):,} for validation, "
-                f"{len(self.test):,} for test",
-            ),
-            (
-                "baseline",
-                f"always the most popular: HR@10 {popular['test_hit']:.3f}, NDCG@10 "
+        users, items = ratings.user_profiles.columns, ratings.item_profiles.columns
+        return table(
+            {
+                "users": f"{len(ratings.users):,}, {len(users)} columns: " + ", ".join(users[:6]),
+                "items": f"{len(ratings.items):,}, {len(items)} columns: " + ", ".join(items[:6]),
+                "choices": split_sizes(self.train, self.valid, self.test),
+                "baseline": f"always the most popular: HR@10 {popular['test_hit']:.3f}, NDCG@10 "
                 f"{popular['test_ndcg']:.3f}",
-            ),
-        ]
-        return table(rows)
+            }
+        )
 
     def _choices(self, moments: Sequence[tuple[int, int]]) -> Choices:
         users = torch.tensor([user for user, _ in moments])

@@ -505,30 +505,22 @@ class TranslateTask:
     def describe(self) -> str:
         """Return statistics of the data as a table."""
         lengths = self.corpus.lengths[self.kept]
-        source, target = self.source_tokenizer, self.target_tokenizer
-        rows = [
-            (
-                "training pairs",
-                f"{len(self.kept):,}{self._left_out(len(self.corpus) - len(self.kept))}",
-            ),
-            ("validation pairs", f"{len(self.valid):,}{self._left_out(self.valid_left_out)}"),
-            (
-                "source",
-                "float frames" if source is None else f"{source.kind}, {len(source):,} kinds",
-            ),
-            ("target", f"{target.kind}, {len(target):,} kinds"),
-            ("source tokens", _spread(lengths[:, 0])),
-            ("target tokens", _spread(lengths[:, 1] - 2)),
-            (
-                "batches an epoch",
-                f"{self.steps(0):,} of {len(self.kept) / self.steps(0):.0f} pairs",
-            ),
-        ]
+        source, target, count = self.source_tokenizer, self.target_tokenizer, self.steps(0)
+        rows = {
+            "training pairs": f"{len(self.kept):,}"
+            + self._left_out(len(self.corpus) - len(self.kept)),
+            "validation pairs": f"{len(self.valid):,}{self._left_out(self.valid_left_out)}",
+            "source": "float frames" if source is None else f"{source.kind}, {len(source):,} kinds",
+            "target": f"{target.kind}, {len(target):,} kinds",
+            "source tokens": _spread(lengths[:, 0]),
+            "target tokens": _spread(lengths[:, 1] - 2),
+            "batches an epoch": f"{count:,} of {len(self.kept) / count:.0f} pairs",
+        }
         if self.train.report.count:
-            rows.append(("bad lines", str(self.train.report)))
-        for text, written in self.train[:EXAMPLES]:
+            rows["bad lines"] = str(self.train.report)
+        for number, (text, written) in enumerate(self.train[:EXAMPLES], start=1):
             shown = f"{len(text)} frames" if not isinstance(text, str) else text
-            rows.append(("example", f"{shown} → {written}"))
+            rows[f"example {number}"] = f"{shown} → {written}"
         return table(rows)
 
     def evaluation_batches(self) -> Iterator[Batch]:

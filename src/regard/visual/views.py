@@ -149,7 +149,7 @@ def _show_recommendations(trace: Trace, **options: Any) -> str:
 
 def _draw_reasons(traces: Sequence[Trace], path: Path) -> Path:
     """A row for each reason, a column for each item, and what the reason adds to its score."""
-    from regard.visual.figure.reasons import draw_reasons
+    from regard.visual.figure.task_figures import draw_reasons
 
     found = traces[0].about["recommendations"]
     past = {reason["what"]: reason["weight"] for one in found for reason in one["past"]}
@@ -207,7 +207,7 @@ def _show_tape(trace: Trace, **options: Any) -> str:
 
 
 def _draw_tape(traces: Sequence[Trace], path: Path) -> Path:
-    from regard.visual.figure.tape import Band, tape
+    from regard.visual.figure.task_figures import Band, tape
 
     (trace,) = traces
     bands = [Band(name, torch.tensor(trace.about[name])) for name in ("input", "target", "output")]
@@ -233,7 +233,7 @@ def _show_image(trace: Trace, **options: Any) -> str:
 
 
 def _draw_images(traces: Sequence[Trace], path: Path) -> Path:
-    from regard.visual.figure.attended_image import attended_images
+    from regard.visual.figure.task_figures import attended_images
 
     images = torch.stack([torch.tensor(trace.about["pixels"]) / 255 for trace in traces])
     weights = torch.stack([_patches(trace) for trace in traces])
@@ -248,7 +248,7 @@ def _show_choice(trace: Trace, **options: Any) -> str:
 
 
 def _draw_choices(traces: Sequence[Trace], path: Path) -> Path:
-    from regard.visual.figure.choices import choices
+    from regard.visual.figure.task_figures import choices
 
     return choices(
         [trace.tokens["symbol"] for trace in traces],

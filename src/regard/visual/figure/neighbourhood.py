@@ -1,4 +1,4 @@
-"""A node of a graph and the nodes it reads, with the weights of the edges."""
+"""A node of a graph and the nodes it attends to, with the weights of the edges."""
 
 import math
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ UNKNOWN = "#bbbbbb"
 
 
 class Neighbour(NamedTuple):
-    """A node that another one reads."""
+    """A node that another one attends to."""
 
     name: str
-    label: str | None  # its class; None if nobody knows it
+    label: str | None  # its class; None if unknown
     weight: float
 
 
@@ -29,12 +29,12 @@ def neighbourhood(
     classes: Sequence[str] = (),
     title: str | None = None,
 ) -> Path:
-    """Draw a node in the middle of those it reads; the wider an edge, the larger its weight.
+    """Draw a node in the middle of those it attends to; the width of an edge is its weight.
 
     Args:
         center: the name of the node
         label: its class
-        neighbours: what it reads; more than 24 are cut to those with the largest weights
+        neighbours: what it attends to; of more than 24 those with the largest weights
         path: the file, .png or .svg
         classes: in the order of their colours; those that occur if not given
         title: a line above
@@ -42,7 +42,7 @@ def neighbourhood(
     Returns: the path
     """
     if not neighbours:
-        raise ValueError(f"node {center!r} reads no node, so that there is nothing to draw")
+        raise ValueError(f"node {center!r} attends to no node, so there is nothing to draw")
     shown = sorted(neighbours, key=lambda node: -node.weight)[:MOST]
     found = [node.label for node in shown if node.label is not None]
     known = list(classes) or sorted({*found, *([] if label is None else [label])})

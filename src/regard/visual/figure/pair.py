@@ -1,4 +1,4 @@
-"""Two inputs that looked at each other, as a figure: bars for one, bars or a picture for both."""
+"""Two inputs that attend to each other, as a figure: bars for texts, a grid for a scene."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ def _bars(axes: Axes, labels: list[str], weights: list[list[float]], title: str)
 
 
 def _scene(axes: Axes, pair: "AttendedPair", weights: list[float], glimpse: int | None) -> None:
-    """The picture, each cell as dark as its weight in this glimpse, or in the only one."""
+    """The picture, each cell as dark as its weight in a glimpse."""
     assert pair.columns is not None
     for place, (name, weight) in enumerate(zip(pair.right, weights, strict=True)):
         row, column = divmod(place, pair.columns)

@@ -1,12 +1,13 @@
-"""Figures of documents and of reasons: no empty paper, no titles cut alike."""
+"""Figures of single tasks: sizes, directions and titles."""
 
 from pathlib import Path
 
+import torch
 from matplotlib.image import imread
 
 from regard.visual.document import ShadedDocument
 from regard.visual.figure.document import draw_document
-from regard.visual.figure.reasons import draw_reasons
+from regard.visual.figure.task_figures import attended_images, draw_reasons
 
 
 def test_a_document_of_short_lines_is_a_narrow_figure(tmp_path: Path) -> None:
@@ -36,3 +37,12 @@ def test_titles_that_differ_at_their_end_are_told_apart(tmp_path: Path) -> None:
         name = f"The Lord of the Rings, part {part} (2001)"
         files.append(draw_reasons(["own taste"], [name], [[0.5]], tmp_path / f"{part}.svg"))
     assert files[0].read_bytes() != files[1].read_bytes()
+
+
+def test_a_title_of_two_lines_is_written_below_itself_not_beside(tmp_path: Path) -> None:
+    images, weights = torch.rand(2, 5, 7), torch.rand(2, 5, 7)
+    sizes = []
+    for titles in (["three 55%", "two"], ["three 55%\n(two hundred and three)", "two"]):
+        path = attended_images(images, weights, titles, tmp_path / "a.png")
+        sizes.append(imread(path).shape[0])
+    assert sizes[1] > sizes[0]
