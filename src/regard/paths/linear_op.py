@@ -182,7 +182,17 @@ def _second(
     return torch.autograd.grad(first, inputs, cotangents, create_graph=torch.is_grad_enabled())
 
 
-_linear = register("linear", _forward, _backward, _second, fake=_fake, gradients=3)
+_linear = register(
+    "linear",
+    "(Tensor query, Tensor key, Tensor value, Tensor? seen, SymInt offset)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+    _forward,
+    _backward,
+    _second,
+    fake=_fake,
+    gradients=3,
+    saved=[1, 2, 3],
+)
 
 
 def _groups(query: Tensor, key: Tensor) -> list[slice]:

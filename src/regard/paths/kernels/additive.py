@@ -6,13 +6,14 @@ operators with first and second derivatives.
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from torch import Tensor
 
 from regard.core.process import limit_threads_after_fork
 
 from . import additive_torch
-from .arguments import check_intervals, check_shape, needs_gradient, needs_no_op, promote_half
+from .arguments import End, check_intervals, check_shape, needs_gradient, needs_no_op, promote_half
 from .compile import available
 from .custom_operator import register
 
@@ -30,11 +31,7 @@ def implementation(tensor: Tensor) -> ModuleType:
 
 
 def additive_scores(
-    query: Tensor,
-    key: Tensor,
-    weight: Tensor,
-    low: Tensor | None = None,
-    high: Tensor | None = None,
+    query: Tensor, key: Tensor, weight: Tensor, low: End = None, high: End = None
 ) -> Tensor:
     """Score every query and key by w · tanh(q + k). Bahdanau et al. 2015, appendix A.1.2.
 
@@ -57,12 +54,7 @@ def additive_scores(
 
 
 def additive_attention(
-    query: Tensor,
-    key: Tensor,
-    weight: Tensor,
-    value: Tensor,
-    low: Tensor | None = None,
-    high: Tensor | None = None,
+    query: Tensor, key: Tensor, weight: Tensor, value: Tensor, low: End = None, high: End = None
 ) -> Tensor:
     """Attend by w · tanh(q + k), without ever holding all scores. Bahdanau et al. 2015, eq. 5–6.
 
@@ -100,50 +92,13 @@ def check(query: Tensor, key: Tensor, weight: Tensor) -> None:
         check_shape("weight", weight, (query.shape[2],))
 
 
-def scores(
-    query: Tensor, key: Tensor, weight: Tensor, low: Tensor | None, high: Tensor | None
-) -> Tensor:
-    return implementation(query).scores(query, key, weight, low, high)
+def scores(*inputs: Any) -> Tensor:
+    return implementation(inputs[0]).scores(*inputs)
 
 
-def scores_backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    weight: Tensor,
-    low: Tensor | None,
-    high: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return implementation(query).scores_backward(grad, query, key, weight, low, high)
-
-
-def attention(
-    query: Tensor,
-    key: Tensor,
-    weight: Tensor,
-    value: Tensor,
-    low: Tensor | None,
-    high: Tensor | None,
-    keep: bool,
-) -> tuple[Tensor, Tensor]:
+def attention(*inputs: Any) -> tuple[Tensor, Tensor]:
     """Context, and the weights if they are kept: then backward need not recompute them."""
-    return implementation(query).attention(query, key, weight, value, low, high, keep)
-
-
-def attention_backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    weight: Tensor,
-    value: Tensor,
-    low: Tensor | None,
-    high: Tensor | None,
-    keep: bool,
-    weights: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return implementation(query).attention_backward(
-        grad, query, key, weight, value, low, high, keep, weights
-    )
+    return implementation(inputs[0]).attention(*inputs)
 
 
 def fake_attention(query, key, weight, value, low, high, keep):
@@ -154,17 +109,21 @@ def fake_attention(query, key, weight, value, low, high, keep):
 
 scores_op = register(
     "additive_scores",
+    "(Tensor query, Tensor key, Tensor weight, Tensor? low, Tensor? high) -> Tensor",
     scores,
-    scores_backward,
+    lambda grad, *inputs: implementation(grad).scores_backward(grad, *inputs),
     additive_torch.scores_second,
     fake=lambda query, key, *_: query.new_empty(*query.shape[:2], key.shape[1]),
     gradients=3,
 )
 attention_op = register(
     "additive_attention",
+    "(Tensor query, Tensor key, Tensor weight, Tensor value, Tensor? low, Tensor? high, bool keep)"
+    " -> (Tensor, Tensor)",
     attention,
-    attention_backward,
+    lambda grad, *inputs: implementation(grad).attention_backward(grad, *inputs),
     additive_torch.attention_second,
     fake=fake_attention,
     gradients=4,
+    saved=[1],
 )

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .arguments import End
 from .factors import Factors, cut, factors, whole
 from .loops import additive as loops
 from .loops import additive_backward as deriving
@@ -14,7 +15,7 @@ SMALLEST = 16  # keys of a part at least
 TASKS = 8  # parts that the keys are split into when there are fewer sequences than that
 
 
-def scores(query: Tensor, key: Tensor, weight: Tensor, low: Tensor | None, high: Tensor | None):
+def scores(query: Tensor, key: Tensor, weight: Tensor, low: End, high: End):
     f = factors(query, key, low, high)
     fill = torch.empty if low is None and high is None else torch.zeros
     out = fill(*query.shape[:2], key.shape[1], dtype=query.dtype)
@@ -25,13 +26,7 @@ def scores(query: Tensor, key: Tensor, weight: Tensor, low: Tensor | None, high:
 
 
 def attention(
-    query: Tensor,
-    key: Tensor,
-    weight: Tensor,
-    value: Tensor,
-    low: Tensor | None,
-    high: Tensor | None,
-    keep: bool,
+    query: Tensor, key: Tensor, weight: Tensor, value: Tensor, low: End, high: End, keep: bool
 ) -> tuple[Tensor, Tensor]:
     """Context, and the weights if they are kept, else an empty tensor."""
     batch, queries, _ = query.shape
@@ -54,12 +49,7 @@ def attention(
 
 
 def scores_backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    weight: Tensor,
-    low: Tensor | None,
-    high: Tensor | None,
+    grad: Tensor, query: Tensor, key: Tensor, weight: Tensor, low: End, high: End
 ) -> tuple[Tensor, Tensor, Tensor]:
     f = factors(query, key, low, high)
     none = np.empty((*f.e.shape[:2], 0), f.e.dtype)
@@ -76,8 +66,8 @@ def attention_backward(
     key: Tensor,
     weight: Tensor,
     value: Tensor,
-    low: Tensor | None,
-    high: Tensor | None,
+    low: End,
+    high: End,
     keep: bool,
     weights: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:

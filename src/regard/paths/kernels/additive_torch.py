@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softmax
 
-from .arguments import visible_cells, zero_hidden
+from .arguments import End, visible_cells, zero_hidden
 from .custom_operator import sum_of_gradients
 
 CELLS = 1 << 20  # elements of tanh held at once
@@ -27,7 +27,7 @@ def blocks(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def tanh_block(
-    query: Tensor, key: Tensor, low: Tensor | None, high: Tensor | None, rows: slice, units: slice
+    query: Tensor, key: Tensor, low: End, high: End, rows: slice, units: slice
 ) -> tuple[Tensor, Tensor]:
     """tanh(q + k) and its derivative, (B, rows, N, units), zero in cells that are not seen."""
     t = torch.tanh(query[:, rows, None, units] + key[:, None, :, units])
@@ -38,9 +38,7 @@ def tanh_block(
     return t, slope
 
 
-def scores(
-    query: Tensor, key: Tensor, weight: Tensor, low: Tensor | None, high: Tensor | None
-) -> Tensor:
+def scores(query: Tensor, key: Tensor, weight: Tensor, low: End, high: End) -> Tensor:
     out = query.new_zeros(*query.shape[:2], key.shape[1])
     for rows, units in blocks(query, key):
         out[:, rows] += tanh_block(query, key, low, high, rows, units)[0] @ weight[units]
@@ -48,12 +46,7 @@ def scores(
 
 
 def scores_backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    weight: Tensor,
-    low: Tensor | None,
-    high: Tensor | None,
+    grad: Tensor, query: Tensor, key: Tensor, weight: Tensor, low: End, high: End
 ) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dw = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(weight)
     for rows, units in blocks(query, key):
@@ -72,8 +65,8 @@ def scores_second(
     query: Tensor,
     key: Tensor,
     weight: Tensor,
-    low: Tensor | None,
-    high: Tensor | None,
+    low: End,
+    high: End,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The derivative of `scores_backward`: gradients of grad, query, key and weight.
 
@@ -110,13 +103,7 @@ def distributions(scores: Tensor, seen: Tensor | None) -> Tensor:
 
 
 def attention(
-    query: Tensor,
-    key: Tensor,
-    weight: Tensor,
-    value: Tensor,
-    low: Tensor | None,
-    high: Tensor | None,
-    keep: bool,
+    query: Tensor, key: Tensor, weight: Tensor, value: Tensor, low: End, high: End, keep: bool
 ) -> tuple[Tensor, Tensor]:
     """Context, and the weights if they are kept, else an empty tensor."""
     key, value = zero_hidden(key, low, high), zero_hidden(value, low, high)
@@ -139,8 +126,8 @@ def attention_backward(
     key: Tensor,
     weight: Tensor,
     value: Tensor,
-    low: Tensor | None,
-    high: Tensor | None,
+    low: End,
+    high: End,
     keep: bool,
     weights: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -163,7 +150,7 @@ def attention_backward(
     return dq, dk, dw, dv
 
 
-def rows_of(end: Tensor | None, rows: slice) -> Tensor | None:
+def rows_of(end: End, rows: slice) -> End:
     return None if end is None else end[:, rows]
 
 
@@ -180,8 +167,8 @@ def attention_second(
     key: Tensor,
     weight: Tensor,
     value: Tensor,
-    low: Tensor | None,
-    high: Tensor | None,
+    low: End,
+    high: End,
     keep: bool,
 ) -> tuple[Tensor, ...]:
     """The derivative of `attention_backward`: gradients of grad, query, key, weight and value.

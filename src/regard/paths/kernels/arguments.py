@@ -13,6 +13,9 @@ from torch.nn import Parameter
 
 from regard.core.key_range import interval, seen_keys
 
+End = Tensor | None
+"""One end of the interval of keys that each query sees, int64 (B or 1, M)."""
+
 
 def check_shape(name: str, tensor: Tensor, shape: Sequence[int | None]) -> None:
     """Raise unless a tensor has a shape, in which None stands for any size.
@@ -29,9 +32,7 @@ def check_shape(name: str, tensor: Tensor, shape: Sequence[int | None]) -> None:
         raise ValueError(f"{name} must have shape ({wanted}), but has {sizes}")
 
 
-def check_intervals(
-    query: Tensor, low: Tensor | None, high: Tensor | None
-) -> tuple[Tensor | None, Tensor | None]:
+def check_intervals(query: Tensor, low: End, high: End) -> tuple[End, End]:
     """Both ends as int64 tensors of shape (B or 1, M)."""
     ends: list[Tensor | None] = []
     for name, end in (("low", low), ("high", high)):
@@ -79,18 +80,14 @@ def needs_gradient(tensors: tuple[Tensor, ...]) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def interval_arrays(
-    low: Tensor | None, high: Tensor | None, queries: int, keys: int
-) -> tuple[np.ndarray, np.ndarray]:
+def interval_arrays(low: End, high: End, queries: int, keys: int) -> tuple[np.ndarray, np.ndarray]:
     """Both ends as int64 arrays of shape (B or 1, M)."""
     start = np.zeros((1, queries), np.int64) if low is None else low.contiguous().numpy()
     stop = np.full((1, queries), keys, np.int64) if high is None else high.contiguous().numpy()
     return start, stop
 
 
-def visible_cells(
-    low: Tensor | None, high: Tensor | None, keys: int, rows: slice = slice(None)
-) -> Tensor | None:
+def visible_cells(low: End, high: End, keys: int, rows: slice = slice(None)) -> Tensor | None:
     """The cells that some rows of queries see, (B or 1, M, N), or None where that is all of them.
 
     >>> visible_cells(None, torch.tensor([[1, 3]]), 3)
@@ -106,7 +103,7 @@ def visible_cells(
     return cells
 
 
-def zero_hidden(sequence: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+def zero_hidden(sequence: Tensor, low: End, high: End) -> Tensor:
     """Keys or values (B, N, D) with zeros for those outside of every interval, NaN among them.
 
     >>> zero_hidden(torch.full((1, 3, 1), torch.nan), None, torch.tensor([[1, 2]])).flatten()

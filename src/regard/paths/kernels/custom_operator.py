@@ -1,7 +1,6 @@
 """Registers a kernel as a torch operator that compilers can trace, with two derivatives."""
 
 from collections.abc import Callable, Sequence
-from inspect import signature
 from typing import Any
 
 import torch
@@ -11,34 +10,40 @@ from torch.library import custom_op
 
 def register(
     name: str,
+    schema: str,
     forward: Callable,
     backward: Callable,
     second: Callable,
     *,
     fake: Callable,
     gradients: int,
-    saved: slice = slice(1, None),
+    saved: Sequence[int] = (),
 ) -> Callable:
     """The operator `regard::name`, whose backward pass is the operator `regard::name_backward`.
 
     Args:
         name: of the operator
-        forward: (*inputs) -> output, or a tuple whose first element is the output; no other
-            element is differentiable
+        schema: of forward in torch's notation; the first output is differentiable, others are not
+        forward: (*inputs) -> output or outputs
         backward: (grad, *inputs, *saved outputs) -> the gradients of the first inputs
         second: (cotangents of these gradients, grad, *inputs) -> the gradients of grad and of the
             first inputs, differentiable again
-        fake: (*inputs) -> empty tensors with the shapes of what forward returns
+        fake: (*inputs) -> empty tensors with the shapes of the outputs
         gradients: how many inputs have one
-        saved: which of the tuple's elements backward takes; none if there is just an output
+        saved: the indices of the outputs that backward takes
     """
-    forward_op = custom_op(f"regard::{name}", forward, mutates_args=())
-    backward_op = custom_op(f"regard::{name}_backward", backward, mutates_args=())
-    count = len(signature(forward).parameters)
+    inputs = schema[1 : schema.index(")")]
+    count = inputs.count(",") + 1
+    extra = "".join(f", Tensor saved{i}" for i in saved)
+    backward_schema = f"(Tensor grad, {inputs}{extra}) -> ({', '.join(['Tensor'] * gradients)})"
+    forward_op = custom_op(f"regard::{name}", forward, mutates_args=(), schema=schema)
+    backward_op = custom_op(
+        f"regard::{name}_backward", backward, mutates_args=(), schema=backward_schema
+    )
 
     def save(ctx: Any, inputs: tuple, output: Any) -> None:
         ctx.set_materialize_grads(False)
-        _save(ctx, (*inputs, *(output[saved] if isinstance(output, tuple) else ())))
+        _save(ctx, (*inputs, *(output[i] for i in saved)))
 
     def differentiate(ctx: Any, grad: Tensor | None, *_: None) -> tuple:
         if grad is None:
@@ -48,11 +53,10 @@ def register(
 
     def save_backward(ctx: Any, inputs: tuple, output: Any) -> None:
         _save(ctx, inputs[: 1 + count])
-        ctx.inputs = len(inputs)
 
     def differentiate_backward(ctx: Any, *cotangents: Tensor) -> tuple:
         found = second(cotangents, *_saved(ctx))
-        return *found, *[None] * (ctx.inputs - 1 - gradients)
+        return *found, *[None] * (count + len(saved) - gradients)
 
     forward_op.register_fake(fake)
     backward_op.register_fake(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .arguments import interval_arrays
+from .arguments import End, interval_arrays
 from .loops.factor import factor
 from .loops.rows import QUERIES
 
@@ -40,14 +40,14 @@ def cut(tensor: Tensor, size: int) -> Tensor:
     return tensor if tensor.shape[-1] == size else tensor[..., :size].contiguous()
 
 
-def unfactored(query: Tensor, key: Tensor, low: Tensor | None, high: Tensor | None) -> Factors:
+def unfactored(query: Tensor, key: Tensor, low: End, high: End) -> Factors:
     """Queries and keys themselves: the loops then compute each tanh from q + k."""
     q, k = whole(query).numpy(), whole(key).numpy()
     start, stop = interval_arrays(low, high, q.shape[1], k.shape[1])
     return Factors(q, k, np.zeros((q.shape[0], 3), np.int64), start, stop)
 
 
-def factors(query: Tensor, key: Tensor, low: Tensor | None, high: Tensor | None) -> Factors:
+def factors(query: Tensor, key: Tensor, low: End, high: End) -> Factors:
     """exp(2q) and exp(2k), except where they would overflow or lose digits."""
     plain = unfactored(query, key, low, high)
     q, k, modes, start, stop = plain

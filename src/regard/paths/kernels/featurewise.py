@@ -6,13 +6,14 @@ operators with first and second derivatives.
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from torch import Tensor
 
 from regard.core.process import limit_threads_after_fork
 
 from . import featurewise_torch
-from .arguments import check_intervals, check_shape, needs_no_op, promote_half
+from .arguments import End, check_intervals, check_shape, needs_no_op, promote_half
 from .compile import available
 from .custom_operator import register
 
@@ -30,12 +31,7 @@ def implementation(tensor: Tensor, scale: float) -> ModuleType:
 
 
 def feature_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float = 1.0,
-    low: Tensor | None = None,
-    high: Tensor | None = None,
+    query: Tensor, key: Tensor, value: Tensor, scale: float = 1.0, low: End = None, high: End = None
 ) -> Tensor:
     """Attend in every feature separately, with scores c·tanh((q + k)/c). Shen et al. 2018, DiSAN.
 
@@ -68,40 +64,19 @@ def feature_attention(
     return run(*tensors, float(scale), low, high)[0].to(dtype)
 
 
-def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float,
-    low: Tensor | None,
-    high: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+def attention(*inputs: Any) -> tuple[Tensor, Tensor]:
     """Context, and Σ_j eˢ for backward, both (B, M, D)."""
-    return implementation(query, scale).attention(query, key, value, scale, low, high)
-
-
-def attention_backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float,
-    low: Tensor | None,
-    high: Tensor | None,
-    out: Tensor,
-    mass: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return implementation(query, scale).attention_backward(
-        grad, query, key, value, scale, low, high, out, mass
-    )
+    return implementation(inputs[0], inputs[3]).attention(*inputs)
 
 
 attention_op = register(
     "feature_attention",
+    "(Tensor query, Tensor key, Tensor value, float scale, Tensor? low, Tensor? high)"
+    " -> (Tensor, Tensor)",
     attention,
-    attention_backward,
+    lambda grad, *inputs: implementation(grad, inputs[3]).attention_backward(grad, *inputs),
     featurewise_torch.attention_second,
     fake=lambda query, *_: (query.new_empty(query.shape), query.new_empty(query.shape)),
     gradients=3,
-    saved=slice(None),
+    saved=[0, 1],
 )

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from .arguments import End
 from .factors import Factors, cut, factors, unfactored, whole
 from .loops import featurewise as loops
 
@@ -12,9 +13,7 @@ LOG2_E = math.log2(math.e)
 LARGEST_FACTORED = 20  # a score of 20·tanh from factors is still as exact as the textbook's
 
 
-def prepared(
-    query: Tensor, key: Tensor, scale: float, low: Tensor | None, high: Tensor | None
-) -> Factors:
+def prepared(query: Tensor, key: Tensor, scale: float, low: End, high: End) -> Factors:
     make = factors if scale <= LARGEST_FACTORED else unfactored
     if scale != 1:
         query, key = query / scale, key / scale
@@ -22,12 +21,7 @@ def prepared(
 
 
 def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float,
-    low: Tensor | None,
-    high: Tensor | None,
+    query: Tensor, key: Tensor, value: Tensor, scale: float, low: End, high: End
 ) -> tuple[Tensor, Tensor]:
     """Context and Σ_j eˢ, both (B, M, D)."""
     f, v = prepared(query, key, scale, low, high), whole(value).numpy()
@@ -45,8 +39,8 @@ def attention_backward(
     key: Tensor,
     value: Tensor,
     scale: float,
-    low: Tensor | None,
-    high: Tensor | None,
+    low: End,
+    high: End,
     out: Tensor,
     mass: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .additive_torch import blocks
-from .arguments import visible_cells, zero_hidden
+from .arguments import End, visible_cells, zero_hidden
 from .custom_operator import sum_of_gradients
 
 
@@ -25,12 +25,7 @@ def distributions(
 
 
 def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float,
-    low: Tensor | None,
-    high: Tensor | None,
+    query: Tensor, key: Tensor, value: Tensor, scale: float, low: End, high: End
 ) -> tuple[Tensor, Tensor]:
     """Context, and zeros instead of Σ_j eˢ, which only the compiled loops use."""
     key, value = zero_hidden(key, low, high), zero_hidden(value, low, high)
@@ -59,8 +54,8 @@ def attention_backward(
     key: Tensor,
     value: Tensor,
     scale: float,
-    low: Tensor | None,
-    high: Tensor | None,
+    low: End,
+    high: End,
     out: Tensor,
     mass: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,8 +84,8 @@ def attention_second(
     key: Tensor,
     value: Tensor,
     scale: float,
-    low: Tensor | None,
-    high: Tensor | None,
+    low: End,
+    high: End,
 ) -> tuple[Tensor, ...]:
     """The derivative of `attention_backward`: gradients of grad, query, key and value."""
     a, b, c = cotangents
