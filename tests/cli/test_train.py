@@ -133,6 +133,37 @@ def test_a_file_that_was_edited_since_is_noted(here, capsys):
     assert "--set training.steps=6" in note
 
 
+def test_another_model_or_seed_in_the_file_is_noted(here, capsys):
+    train("small.toml")
+    edited = SMALL.replace("hidden = 7", "hidden = 11").replace(
+        '"translate"', '"translate"\nseed = 5'
+    )
+    (here / "small.toml").write_text(edited)
+    capsys.readouterr()
+    assert train("small.toml", "--resume") == 0
+    notes = capsys.readouterr().err.splitlines()
+    assert [note.partition("; ")[0] for note in notes] == [
+        "note: runs/small keeps its own seed = 1",
+        "note: runs/small keeps its own model.hidden = 7",
+    ]
+
+
+def test_changed_data_is_refused_or_accepted(here, capsys):
+    words = ("ab", "abc", "bca", "cab", "bb", "cba", "ca")
+    pairs = "".join(f"{word}\t{word}\n" for word in words)
+    (here / "pairs.tsv").write_text(pairs)
+    text = SMALL.replace('name = "reverse"\ncount = 70\n', 'train = "pairs.tsv"\n')
+    (here / "own.toml").write_text(text)
+    assert train("own.toml") == 0
+    (here / "pairs.tsv").write_text(pairs.replace("b", "x"))
+    capsys.readouterr()
+    longer = ("own.toml", "--resume", "--set", "training.steps=5")
+    assert train(*longer) == 1
+    assert "the data has changed since runs/own was started" in sentence(capsys)
+    assert train(*longer, "--accept-changed-data") == 0
+    assert "which is accepted" in capsys.readouterr().err
+
+
 def test_an_existing_run_is_refused(here, capsys):
     train("small.toml")
     capsys.readouterr()

@@ -164,6 +164,13 @@ def test_without_a_display_messages_are_warnings(run, monkeypatch):
         resume(run, "training.steps=3")
 
 
+def test_other_files_in_a_run_directory_are_of_no_concern(run):
+    (run / "notes.txt").write_text("a first thought")
+    assert resume(run, "training.steps=3").step == 3
+    (run / "notes.txt").write_text("a second thought")
+    assert resume(run, "training.steps=4").step == 4
+
+
 def test_data_that_shrank_does_not_hang(tmp_path, largest, configure):
     run = tmp_path / "run"
     train(largest(), configure(steps=4), run)

@@ -172,6 +172,7 @@ def train(
     *,
     settings: Iterable[str] = (),
     resume: bool = False,
+    accept_changed_data: bool = False,
     progress: Any = None,
 ) -> Any:
     """Train a model into a run directory and return its predictor, as `load` does.
@@ -181,6 +182,7 @@ def train(
         out: the run directory; runs/NAME by default
         settings: what to change, such as "training.lr=1e-3"
         resume: whether to continue the run that is there
+        accept_changed_data: resume although the data has changed
         progress: receives the training events; a line on standard error from time to time if None
 
     Raises:
@@ -206,7 +208,14 @@ def train(
     if config.task not in TASKS:
         raise ValueError(f"unknown task = {config.task!r}{did_you_mean(config.task, TASKS)}")
     task = TASKS[config.task].from_config(config, run if resume else None)
-    outcome = train_task(task, config, run, resume=resume, progress=progress or Lines(sys.stderr))
+    outcome = train_task(
+        task,
+        config,
+        run,
+        resume=resume,
+        accept_changed_data=accept_changed_data,
+        progress=progress or Lines(sys.stderr),
+    )
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(f"stopped after step {outcome.step}; resume=True continues {run}")
     return load(run)

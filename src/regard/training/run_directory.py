@@ -72,18 +72,21 @@ def open_run(
         remove_leftovers(run)
         found = checkpoints(run)
         data = task.fingerprint()
-        own: list[str] | None = None
         if (run / MANIFEST).exists():
             manifest = _read_manifest(run)
-            own = list(manifest["files"])
             _check_config(run, config, manifest, message)
             _check_data(run, data, manifest["data"], accept_changed_data, message)
             _report_versions(manifest["versions"], message)
-        write_config(config, run / "config.toml")
-        if not found:
+            write_config(config, run / "config.toml")
+            files = manifest["files"]
+        else:  # config.toml first: it marks a run that can be resumed
+            write_config(config, run / "config.toml")
             task.write(run)
+            files = _checksums(run)
+        manifest = {"config": _fixed(config), "training": _training(config), "data": data}
+        manifest |= {"files": files, "versions": versions()}
         with atomic_file(run / MANIFEST) as part:
-            write_json(part, _manifest(run, config, data, own))
+            write_json(part, {"format": FORMAT, **manifest})
         yield found[max(found)] if found else None
 
 
@@ -159,25 +162,12 @@ def remove_run(run: Path, also: Sequence[str] = ()) -> None:
     remove_directory(run)
 
 
-def _manifest(
-    run: Path, config: Config, data: dict[str, str], own: Sequence[str] | None
-) -> dict[str, Any]:
-    """Return the manifest; `own` names the files of the task, by default all that are there."""
-    files = sorted(
-        path
-        for path in run.iterdir()
-        if path.is_file()
-        and path.name not in CHANGING
-        and not path.name.startswith(UNFINISHED)
-        and (own is None or path.name in own)
-    )
+def _checksums(run: Path) -> dict[str, str]:
+    """Checksums of the files that the task has written."""
     return {
-        "format": FORMAT,
-        "config": _fixed(config),
-        "training": _training(config),
-        "data": data,
-        "files": {path.name: _checksum(path) for path in files},
-        "versions": versions(),
+        path.name: _checksum(path)
+        for path in sorted(run.iterdir())
+        if path.is_file() and path.name not in CHANGING and not path.name.startswith(UNFINISHED)
     }
 
 
