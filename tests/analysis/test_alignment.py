@@ -39,9 +39,9 @@ def test_links_survive_writing_and_reading(some, first):
 @pytest.mark.parametrize(
     ("line", "first", "complaint"),
     [
-        ("0-0 1:2", 0, "line 1: '1:2' is no link"),
-        ("0-", 0, "is no link"),
-        ("-1-2", 0, "is no link"),
+        ("0-0 1:2", 0, "line 1: '1:2' is not a link"),
+        ("0-", 0, "is not a link"),
+        ("-1-2", 0, "is not a link"),
         ("0-1", 1, "counts from 1"),
         ("0-1", 2, "from 0 or 1"),
     ],

@@ -39,6 +39,9 @@ def test_kendall_of_an_order_and_its_reverse():
     a = torch.tensor([3.0, 1.0, 4.0, 1.5])
     assert kendall(a, a) == pytest.approx(1.0)
     assert kendall(a, -a) == pytest.approx(-1.0)
+    nan = torch.tensor([1.0, math.nan, 3.0])
+    assert math.isnan(kendall(nan, torch.arange(3.0)))
+    assert math.isnan(kendall(torch.arange(3.0), nan))
     with pytest.raises(ValueError, match="two lists of one length"):
         kendall(a, a[:2])
 

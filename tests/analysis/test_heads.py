@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.analysis import (
+    HeadSums,
     diagnose,
     diagonality,
     entropy,
@@ -15,6 +16,7 @@ from regard.analysis import (
     offset_share,
     previous_share,
     redundancy,
+    rollout,
     similarity,
     sink_mass,
 )
@@ -145,3 +147,56 @@ def test_diagnostics_are_a_row_for_each_head():
     assert rows[1].sink == pytest.approx(float(sink_mass(one, [0, 4])[1]))
     assert rows[2].redundancy == pytest.approx(float(redundancy(one)[2]))
     assert rows[3].redundancy == 0.0
+
+
+def test_rollout_is_the_product_written_out():
+    first, second = weights(2, 3, 3), weights(5, 3, 3, seed=1)
+    seen = [[0.0] * 3 for _ in range(3)]
+    for i in range(3):
+        for k in range(3):
+            for j in range(3):
+                upper = 0.5 * float(second[:, i, j].mean()) + 0.5 * (i == j)
+                lower = 0.5 * float(first[:, j, k].mean()) + 0.5 * (j == k)
+                seen[i][k] += upper * lower
+    assert torch.allclose(rollout([first, second]), torch.tensor(seen, dtype=torch.float64))
+
+
+@given(st.integers(1, 4), st.integers(1, 7), st.integers(0, 999), st.floats(0.0, 1.0))
+def test_rows_of_a_rollout_sum_to_one(layers, size, seed, residual):
+    maps = [weights(2, size, size, seed=seed + layer) for layer in range(layers)]
+    total = rollout(maps, residual=residual).sum(-1)
+    assert torch.allclose(total, torch.ones(size, dtype=torch.float64))
+
+
+def test_without_a_residual_it_is_the_plain_product_and_with_nothing_else_the_identity():
+    first, second = weights(1, 5, 5), weights(1, 5, 5, seed=1)
+    assert torch.allclose(rollout([first, second], residual=0.0), second[0] @ first[0])
+    assert torch.equal(rollout([first], residual=1.0), torch.eye(5, dtype=torch.float64))
+
+
+def test_a_query_that_saw_nothing_keeps_itself():
+    map = torch.tensor([[[0.0, 0.0], [0.5, 0.5]]])
+    assert rollout([map], residual=0.0)[0].tolist() == [1.0, 0.0]
+    assert rollout([map])[0].tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("layers", "complaint"),
+    [([], "one layer or more"), ([torch.eye(3)], "layer 0"), ([weights(1, 3, 5)], "layer 0")],
+)
+def test_what_cannot_be_followed_is_an_error(layers, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        rollout(layers)
+
+
+def test_statistics_of_rows_in_blocks_are_those_of_the_whole_map():
+    W = weights(3, 11, 7)
+    W[1, 4] = 0.0
+    sums = HeadSums(W.shape, sinks=(0, -1), offsets=(-2, 3))
+    for start in range(0, 11, 4):
+        sums.add(W[:, start : start + 4])
+    assert torch.allclose(sums.entropy, entropy(W))
+    assert torch.allclose(sums.sink, sink_mass(W, (0, -1)))
+    assert torch.allclose(sums.diagonality, diagonality(W))
+    for offset in (-2, 3):
+        assert torch.allclose(sums.share(offset), offset_share(W, offset))

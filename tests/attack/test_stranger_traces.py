@@ -3,6 +3,7 @@
 Each file is loaded, read, shown and drawn as `regard see` would; memory and time are watched.
 """
 
+import copy
 import json
 import os
 import random
@@ -114,7 +115,7 @@ def changed(value: Any, rng: random.Random) -> Any:
         if rng.random() < 0.2:
             return value[:place] + value[place + 1 :] * rng.choice([1, 2])
         return [*value[:place], changed(value[place], rng), *value[place + 1 :]]
-    return rng.choice(STRANGE)
+    return copy.deepcopy(rng.choice(STRANGE))
 
 
 @pytest.mark.parametrize("batch", [False, True])

@@ -1,4 +1,4 @@
-"""Attention in numbers: what heads do, whether they align, and whether it matters."""
+"""Attention in numbers: what heads do, whether they align, and whether they matter."""
 
 from regard.analysis.ablation import (
     HeadChange,
@@ -8,25 +8,41 @@ from regard.analysis.ablation import (
     token_log_probabilities,
     word_importance,
 )
-from regard.analysis.alignment import AlignmentScore, alignment_error, links
-from regard.analysis.alignment_heads import AlignmentHead, best_shift, rank_heads, shifted
-from regard.analysis.by_words import by_words
-from regard.analysis.diagnostics import HeadDiagnostics, diagnose
-from regard.analysis.diagonal import diagonality, next_share, offset_share, previous_share
-from regard.analysis.entropy import entropy
+from regard.analysis.alignment import (
+    AlignmentHead,
+    AlignmentScore,
+    Gold,
+    alignment_error,
+    best_shift,
+    links,
+    rank_heads,
+    read_pharaoh,
+    shifted,
+    write_pharaoh,
+)
 from regard.analysis.faithfulness import (
     Faithfulness,
     cross_attention,
     faithfulness,
     gradients,
+    kendall,
     occlusion,
 )
-from regard.analysis.kendall import kendall
-from regard.analysis.pharaoh import Gold, read_pharaoh, write_pharaoh
-from regard.analysis.redundancy import redundancy, similarity
-from regard.analysis.rollout import rollout
-from regard.analysis.sink import sink_mass
-from regard.analysis.words import merge_words, word_groups, word_labels
+from regard.analysis.heads import (
+    HeadDiagnostics,
+    HeadSums,
+    diagnose,
+    diagonality,
+    entropy,
+    next_share,
+    offset_share,
+    previous_share,
+    redundancy,
+    rollout,
+    similarity,
+    sink_mass,
+)
+from regard.analysis.words import by_words, merge_words, word_groups, word_labels
 
 __all__ = [
     "AlignmentHead",
@@ -35,6 +51,7 @@ __all__ = [
     "Gold",
     "HeadChange",
     "HeadDiagnostics",
+    "HeadSums",
     "Pairs",
     "ablate",
     "alignment_error",

@@ -1,4 +1,4 @@
-"""What becomes of a model's output when a part of its attention is taken away."""
+"""How the output of a model changes when a part of its attention is hidden."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,10 +12,7 @@ from regard.trace import Call, capture, edit
 
 
 class Pairs(NamedTuple):
-    """Sentences and what a model should say to them, or had said.
-
-    A `Batch` has these fields as well, and may stand in its place.
-    """
+    """Source sentences and their targets; a `Batch` has the same fields and can be used instead."""
 
     source: Tensor  # (B, S) ids, or (B, S, width) frames
     source_lengths: Tensor | None  # (B,)
@@ -24,7 +21,7 @@ class Pairs(NamedTuple):
 
 
 class HeadChange(NamedTuple):
-    """What hiding a head does to the mean log-probability of the targets, in nats."""
+    """The change of the targets' mean log-probability if a head is hidden, in nats."""
 
     name: str
     head: int
@@ -36,7 +33,7 @@ def token_log_probabilities(model: Any, pairs: Any) -> Tensor:
 
     Args:
         model: with `encode`, `decode` and `output`
-        pairs: `Pairs` or a batch; beyond the target's length there are zeros
+        pairs: `Pairs` or a batch; the result is 0 beyond the length of a target
     """
     memory = model.encode(pairs.source, pairs.source_lengths)
     logits = model.output(model.decode(memory, pairs.target[:, :-1]))  # (B, T − 1, vocabulary)
@@ -62,7 +59,7 @@ def ablate(
 
         Δ = log p(y | x, hidden) − log p(y | x)
 
-    Below 0 the part was of use. Dropout should be off: `model.eval()`.
+    It is below 0 if the part was useful. Turn dropout off: `model.eval()`.
 
     >>> from regard.models import build
     >>> sizes = {"source_vocabulary": 13, "target_vocabulary": 11, "hidden": 6, "embedding": 5}
@@ -88,7 +85,7 @@ def ablate(
 def head_importance(
     model: nn.Module, pairs: Any, layers: str | Sequence[str] = "*"
 ) -> list[HeadChange]:
-    """Hide each head alone, and sort by what that costs; the most needed first.
+    """Hide each head alone, and sort by the loss of log-probability, the largest first.
 
     Michel et al. 2019, section 3.1.
     """
@@ -104,7 +101,7 @@ def head_importance(
 
 
 def word_importance(model: nn.Module, pairs: Any) -> Tensor:
-    """Hide each source word alone from the decoder, (B, S): what that does to log p(y | x)."""
+    """The change of log p(y | x) if a source word is hidden from the decoder, (B, S)."""
     cross = [call.name for call in attention_calls(model, pairs) if call.queries != call.keys]
     if not cross:
         raise ValueError(f"{type(model).__name__} has no attention from target to source")
@@ -113,7 +110,7 @@ def word_importance(model: nn.Module, pairs: Any) -> Tensor:
 
 
 def attention_calls(model: nn.Module, pairs: Any) -> list[Call]:
-    """The attention of a model over some pairs, one call for each module."""
+    """The attention calls of a model over some pairs, one for each module."""
     with warnings.catch_warnings(), capture(model) as trace, torch.no_grad():
         warnings.filterwarnings("ignore", "capture recorded nothing")  # a model without attention
         token_log_probabilities(model, pairs)

@@ -1,16 +1,79 @@
-"""Which word is the translation of which, read off a map, and how well."""
+"""Word alignments: read off maps, scored against gold alignments, in the Pharaoh format.
 
-from collections.abc import Iterable, Sequence
+A line such as "0-0 1-2 2?1" holds the links of a pair of sentences, source-target each.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from torch import Tensor
+from torch.nn import functional as F
 
-from regard.analysis.pharaoh import Gold, Links
-from regard.analysis.rows import checked
+from regard.analysis.heads import checked
+
+Links = frozenset[tuple[int, int]]
+"""Pairs of a source position and a target position, from 0."""
+
+MARKS = {"-": True, "?": False, "p": False}
+"""The marks between the two positions of a link, and whether they mean a sure one."""
+
+
+class Gold(NamedTuple):
+    """The links that annotators drew: sure ones, and those that are at least possible."""
+
+    sure: Links
+    possible: Links  # with the sure ones
+
+
+def read_pharaoh(lines: Iterable[str], *, first: int = 0, swap: bool = False) -> list[Gold]:
+    """Read alignments, a line each; `i?j` and `ipj` are possible links, `i-j` is a sure one.
+
+    >>> (gold,) = read_pharaoh(["1-1 2?3"], first=1)
+    >>> sorted(gold.sure), sorted(gold.possible)
+    ([(0, 0)], [(0, 0), (1, 2)])
+
+    Args:
+        lines: one for each pair of sentences; an empty line is a pair without links
+        first: the number of the first word, 0 or 1
+        swap: whether links are target-source
+
+    Raises:
+        ValueError: with the number of the line and the invalid link
+    """
+    if first not in (0, 1):
+        raise ValueError(f"words are counted from 0 or 1, got first={first}")
+    return [_gold(line, number, first, swap) for number, line in enumerate(lines, start=1)]
+
+
+def write_pharaoh(links: Iterable[tuple[int, int]], *, first: int = 0) -> str:
+    """Write links as a line, in order.
+
+    >>> write_pharaoh({(1, 0), (0, 2)})
+    '0-2 1-0'
+    """
+    return " ".join(f"{source + first}-{target + first}" for source, target in sorted(links))
+
+
+def _gold(line: str, number: int, first: int, swap: bool) -> Gold:
+    sure: set[tuple[int, int]] = set()
+    possible: set[tuple[int, int]] = set()
+    for word in line.split():
+        mark = next((mark for mark in MARKS if mark in word), None)
+        left, _, right = word.partition(mark or "-")
+        if mark is None or not (left.isdecimal() and right.isdecimal()):
+            raise ValueError(f"line {number}: {word!r} is not a link such as 0-1, 0?1 or 0p1")
+        pair = int(left) - first, int(right) - first
+        if min(pair) < 0:
+            raise ValueError(f"line {number}: {word!r} in an alignment that counts from {first}")
+        pair = pair[::-1] if swap else pair
+        possible.add(pair)
+        if MARKS[mark]:
+            sure.add(pair)
+    return Gold(frozenset(sure), frozenset(possible))
 
 
 class AlignmentScore(NamedTuple):
-    """How links compare with what people drew. Och & Ney 2003."""
+    """How links compare with the gold alignment. Och & Ney 2003."""
 
     error: float  # AER, 0 is perfect
     precision: float  # of the links found, those that are possible
@@ -18,7 +81,7 @@ class AlignmentScore(NamedTuple):
 
 
 def links(weights: Tensor, *, threshold: float | None = None) -> Links:
-    """The alignment that a map shows: each target word to its best source word.
+    """The alignment of a map: each target word with its best source word.
 
     >>> import torch
     >>> sorted(links(torch.tensor([[0.9, 0.1], [0.4, 0.6]])))
@@ -30,7 +93,7 @@ def links(weights: Tensor, *, threshold: float | None = None) -> Links:
         weights: target × source, (M, N)
         threshold: take every weight of at least this, instead of the best of each row
 
-    Returns: pairs (source, target); a row that attends to nothing has none
+    Returns: pairs (source, target); none for a row that attends to nothing
     """
     if weights.dim() != 2:
         raise ValueError(f"an alignment is read off one map (M, N), got {tuple(weights.shape)}")
@@ -60,7 +123,7 @@ def alignment_error(
         found: A, the links of each sentence
         gold: S and P of each sentence
 
-    Returns: numbers over all sentences together
+    Returns: the score over all sentences together
     """
     if len(found) != len(gold):
         raise ValueError(f"there are {len(found)} alignments for {len(gold)} gold ones")
@@ -77,3 +140,81 @@ def alignment_error(
         possible / answers if answers else 1.0,
         sure / expected if expected else 1.0,
     )
+
+
+class AlignmentHead(NamedTuple):
+    """A head and its alignment score."""
+
+    name: str
+    head: int
+    shift: int  # by how many rows its map was moved up to fit best
+    score: AlignmentScore
+
+
+def shifted(weights: Tensor, rows: int) -> Tensor:
+    """The map with row i + rows in place of row i, and zeros where there is none.
+
+    A decoder that reads yₜ and writes yₜ₊₁ may attend to the translation of what it reads, or of
+    what it writes: then its map is one row off.
+
+    >>> import torch
+    >>> shifted(torch.tensor([[0.2, 0.8], [1.0, 0.0]]), 1)
+    tensor([[1., 0.],
+            [0., 0.]])
+    """
+    M = weights.shape[-2]
+    kept = weights[..., max(rows, 0) : max(M + min(rows, 0), 0), :]
+    missing = M - kept.shape[-2]
+    return F.pad(kept, (0, 0, 0, missing) if rows > 0 else (0, 0, missing, 0))
+
+
+def rank_heads(
+    maps: Sequence[Mapping[str, Tensor]], gold: Sequence[Gold], *, shifts: Sequence[int] = (0, 1)
+) -> list[AlignmentHead]:
+    """All heads by their alignment error, the best first, each at its best shift.
+
+    >>> import torch
+    >>> map = torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
+    >>> gold = Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))
+    >>> best, second = rank_heads([{"cross": map}], [gold])
+    >>> best.head, best.shift, best.score.error
+    (1, 0, 0.0)
+
+    Args:
+        maps: for each sentence, maps (heads, target, source) by name, of words
+        gold: for each sentence
+        shifts: numbers of rows that a map may be off; the smallest wins a tie
+    """
+    if len(maps) != len(gold) or not maps:
+        raise ValueError(f"there are maps of {len(maps)} sentences and {len(gold)} gold alignments")
+    found = []
+    for name, first in maps[0].items():
+        for head in range(len(first)):
+            best = min(
+                (
+                    AlignmentHead(name, head, shift, _score(maps, gold, name, head, shift))
+                    for shift in sorted(shifts, key=abs)
+                ),
+                key=lambda each: each.score.error,
+            )
+            found.append(best)
+    return sorted(found, key=lambda each: (each.score.error, -each.score.recall))
+
+
+def best_shift(
+    maps: Sequence[Tensor], gold: Sequence[Gold], *, shifts: Sequence[int] = (-1, 0, 1)
+) -> int:
+    """By how many rows a head's maps are off: the shift with the lowest alignment error.
+
+    Args:
+        maps: (target, source) of each sentence
+        gold: for each sentence
+    """
+    whole = [{"": map[None]} for map in maps]
+    return rank_heads(whole, gold, shifts=shifts)[0].shift
+
+
+def _score(
+    maps: Sequence[Mapping[str, Tensor]], gold: Sequence[Gold], name: str, head: int, shift: int
+) -> AlignmentScore:
+    return alignment_error([links(shifted(each[name][head], shift)) for each in maps], gold)

@@ -1,21 +1,21 @@
-"""Whether attention shows what mattered: beside occlusion, gradients, and a control."""
+"""Faithfulness of attention: its agreement with occlusion and gradients, beside a control."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard.analysis.ablation import Pairs, attention_calls, token_log_probabilities
-from regard.analysis.kendall import kendall
 
-UNK = 3  # in every tokenizer
+UNK = 3  # of every tokenizer
 
 
 class Faithfulness(NamedTuple):
-    """Agreement in order (Kendall's τ), averaged over target tokens: 1 is the same order.
+    """Kendall's τ between two orders of the source, averaged over target tokens: 1 is the same.
 
-    A control near 0 is what attention that knows nothing would get. Where occlusion and gradients
-    do not agree with each other either, there is no truth to be faithful to.
+    Controls use random attention, whose τ is near 0. Where occlusion and gradients do not agree
+    with each other, neither is a ground truth to be faithful to.
     """
 
     occlusion: float  # attention with occlusion
@@ -28,7 +28,7 @@ class Faithfulness(NamedTuple):
 def faithfulness(
     model: Any, source: Tensor, target: Tensor, *, weights: Tensor | None = None, seed: int = 0
 ) -> Faithfulness:
-    """Compare a map with what the output depends on. After Jain & Wallace 2019, section 4.1.
+    """Compare a map with the importance of source tokens. After Jain & Wallace 2019, section 4.1.
 
     Args:
         model: one of `regard.models`, in eval mode
@@ -39,11 +39,11 @@ def faithfulness(
     """
     S, T = len(source), len(target) - 1
     if S < 2:
-        raise ValueError("an order needs a source of two tokens or more")
+        raise ValueError("faithfulness needs a source of two tokens or more")
     weights = cross_attention(model, source, target) if weights is None else weights
     if weights.shape != (T, S):
         raise ValueError(
-            f"weights should be {(T, S)}, a row for each token to write, got {tuple(weights.shape)}"
+            f"weights should be {(T, S)}, a row for each target token, got {tuple(weights.shape)}"
         )
     occluded = occlusion(model, source, target)
     slopes = gradients(model, source, target)
@@ -67,7 +67,7 @@ def cross_attention(model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
 
 
 def occlusion(model: Any, source: Tensor, target: Tensor, *, unknown: int = UNK) -> Tensor:
-    """How much less likely each target token is without each source token, (T − 1, S).
+    """The loss of log-probability of each target token without each source token, (T − 1, S).
 
     A source token is replaced by the unknown one; the number is log p(yₜ | x) − log p(yₜ | x₋ⱼ).
     """
@@ -81,7 +81,7 @@ def occlusion(model: Any, source: Tensor, target: Tensor, *, unknown: int = UNK)
 
 
 def gradients(model: Any, source: Tensor, target: Tensor) -> Tensor:
-    """How steep log p of each target token is in each source token's embedding, (T − 1, S).
+    """The gradient norm of each target token's log p in each source embedding, (T − 1, S).
 
     The number is ‖∂ log p(yₜ | x) / ∂ eⱼ‖₂.
     """
@@ -102,7 +102,34 @@ def gradients(model: Any, source: Tensor, target: Tensor) -> Tensor:
     return torch.stack([row[0].norm(dim=-1) for row in rows])
 
 
+def kendall(a: Tensor, b: Tensor) -> float:
+    """Kendall's τ-b: 1 for the same order, −1 for the opposite one, 0 for no relation.
+
+        τ = (concordant − discordant) / √((pairs − ties in a)(pairs − ties in b))
+
+    Kendall 1945. NaN if a number is NaN, one list is all ties, or there are fewer than two numbers.
+
+    >>> kendall(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 30.0, 20.0]))
+    0.3333333333333333
+
+    Args:
+        a, b: (n,)
+    """
+    if a.shape != b.shape or a.dim() != 1:
+        raise ValueError(
+            f"kendall takes two lists of one length, got {tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    first, second = (x.detach().to(torch.float64) for x in (a, b))
+    if bool(first.isnan().any() | second.isnan().any()):
+        return math.nan
+    signs_a = (first[:, None] - first).sign()  # (n, n), each pair twice
+    signs_b = (second[:, None] - second).sign()
+    agreement = float((signs_a * signs_b).sum())
+    untied = float(signs_a.abs().sum()) * float(signs_b.abs().sum())
+    return agreement / math.sqrt(untied) if untied else math.nan
+
+
 def _agreement(first: Tensor, second: Tensor) -> float:
-    """The mean τ over rows; rows that are all ties say nothing."""
+    """The mean τ over rows, without rows that are all ties."""
     found = torch.tensor([kendall(a, b) for a, b in zip(first, second, strict=True)])
     return float(found.nanmean())

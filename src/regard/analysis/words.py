@@ -1,22 +1,25 @@
-"""Maps of words from maps of their pieces."""
+"""Maps and traces of words, merged from those of their pieces."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from regard.data.tokenizer_bpe import CONTINUATION
+from regard.trace import Trace
+from regard.trace.call import held
 
 STARTS = ("▁", "Ġ", " ")
-"""What a piece that begins a word begins with, in tokenizers that mark it."""
+"""Prefixes of pieces that begin a word, in tokenizers that mark these."""
 
 
 def word_groups(tokens: Sequence[str]) -> list[int]:
     """The number of the word that each piece belongs to.
 
-    Pieces are marked as WordPiece does ("##ing" goes on), as subword-nmt does ("play@@" is gone
-    on), or as SentencePiece and byte-level BPE do ("▁play", "Ġplay" and " play" begin). A token in
-    angle or square brackets is a word of its own. Without any mark each token is a word.
+    Pieces are marked as by WordPiece ("##ing" continues a word), by subword-nmt ("play@@" is
+    continued), or by SentencePiece and byte-level BPE ("▁play", "Ġplay" and " play" begin a word).
+    A token in angle or square brackets is a word of its own. Without marks each token is a word.
 
     >>> word_groups(["[CLS]", "play", "##ing", "it", "[SEP]"])
     [0, 1, 1, 2, 3]
@@ -43,7 +46,7 @@ def word_groups(tokens: Sequence[str]) -> list[int]:
 
 
 def word_labels(tokens: Sequence[str], groups: Sequence[int]) -> list[str]:
-    """The words that pieces make up.
+    """The words that pieces form.
 
     >>> word_labels(["▁play", "ing", "▁it"], [0, 0, 1])
     ['playing', 'it']
@@ -81,6 +84,36 @@ def merge_words(weights: Tensor, queries: Sequence[int], keys: Sequence[int]) ->
     rows, columns = _membership(queries, weights), _membership(keys, weights)  # (words, pieces)
     rows = rows / rows.sum(-1, keepdim=True).clamp(min=1.0)
     return rows @ weights @ columns.mT
+
+
+def by_words(trace: Trace) -> Trace:
+    """The trace with every map merged to words: keys summed, queries averaged. See `merge_words`.
+
+    Positions of a side without labels stay as they are.
+
+    >>> maps = {"self": torch.full((3, 3), 1 / 3)}
+    >>> words = by_words(Trace.of_maps(maps, queries=["play", "##ing", "it"]))
+    >>> words.tokens["source"], words["self"].map.dense()
+    (['playing', 'it'], tensor([[[0.6667, 0.3333],
+             [0.6667, 0.3333]]]))
+
+    Args:
+        trace: of one example: `trace.of(0)`
+    """
+    groups = {side: word_groups(labels) for side, labels in trace.tokens.items()}
+    calls = []
+    for call in trace.calls:
+        if call.batch is not None:
+            raise ValueError("by_words takes a trace of one example, such as trace.of(0)")
+        M, N = call.shape[-2:]
+        rows = groups.get(call.queries, list(range(M)))
+        columns = groups.get(call.keys, list(range(N)))
+        if "rows" in call.provenance:
+            raise ValueError(f"{call.name!r} has selected rows only, which are no whole words")
+        map = held(merge_words(call.map.dense(), rows, columns))
+        calls.append(replace(call, map=map, made_of=None))
+    tokens = {side: word_labels(labels, groups[side]) for side, labels in trace.tokens.items()}
+    return Trace(calls, tokens, {**trace.about, "words": True})
 
 
 def _membership(groups: Sequence[int], like: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from regard.analysis.entropy import entropy
+from regard.analysis import entropy
 from regard.models.summary import parameters
 from regard.tasks.translate import TranslateTask, Translator
 from regard.tasks.variants import Variant, check_options, model_table

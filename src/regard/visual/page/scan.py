@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.analysis import HeadSums
 from regard.core.map import AttentionMap
 from regard.trace import Call
 
@@ -48,7 +49,7 @@ def scan(call: Call, *, top: int, pool: int, thumb: int) -> Scan:
     k = min(top, width)
     keys = np.zeros((heads, length, k), np.uint32)
     largest = np.zeros((heads, length, k), np.float32)
-    tally = _Tally(heads, length, width)
+    sums = HeadSums(call.shape)
     dense = []
     for start, block in _blocks(call.map):
         _check(call, block, start)
@@ -63,8 +64,10 @@ def scan(call: Call, *, top: int, pool: int, thumb: int) -> Scan:
         for band in np.unique(rows * height // length):
             inside = tiles[:, rows * height // length == band].max(1)
             pooled[:, band] = np.maximum(pooled[:, band], inside)
-        tally.add(block, torch.from_numpy(rows))
-    return Scan(dense, keys, largest, pooled, _smaller(pooled, thumb), *tally.means())
+        sums.add(block)
+    means = (sums.entropy, sums.sink, sums.diagonality, sums.share(-1), sums.share(1))
+    thumbs = _smaller(pooled, thumb)
+    return Scan(dense, keys, largest, pooled, thumbs, *(mean.numpy() for mean in means))
 
 
 def _blocks(map: AttentionMap) -> Iterator[tuple[int, Tensor]]:
@@ -102,40 +105,6 @@ def _check(call: Call, block: Tensor, start: int) -> None:
 def _tolerance(call: Call) -> float:
     name = str(call.provenance.get("dtype", "")).removeprefix("torch.")
     return TOLERANCE.get(getattr(torch, name, torch.float32) if name else torch.float32, 1e-3)
-
-
-class _Tally:
-    """The diagnostics of `regard.analysis`, summed up as the rows go by; (heads,) each."""
-
-    def __init__(self, heads: int, length: int, width: int) -> None:
-        self.length, self.width = length, width
-        self.seen = torch.zeros(heads)  # rows that attend to anything
-        self.entropy, self.sink, self.away, self.chance = torch.zeros(4, heads)
-        self.beside = {-1: torch.zeros(2, heads), 1: torch.zeros(2, heads)}  # weight, rows
-
-    def add(self, weights: Tensor, rows: Tensor) -> None:
-        """Count rows (heads, rows, N), which stand at these places of the map."""
-        real = weights.sum(-1) > 0  # (heads, rows)
-        self.seen += real.sum(-1)
-        self.entropy += torch.special.entr(weights.clamp(min=0)).sum((-2, -1))
-        self.sink += weights[:, :, 0].sum(-1)
-        columns = (torch.arange(self.width) + 0.5) / self.width
-        distance = ((rows[:, None] + 0.5) / self.length - columns).abs()  # (rows, N)
-        self.away += torch.einsum("hrn,rn->h", weights, distance)
-        self.chance += real.float() @ distance.mean(-1)
-        for step, (weight, count) in self.beside.items():
-            keys = rows + step
-            some = ((keys >= 0) & (keys < self.width)).nonzero()[:, 0]
-            weight += weights[:, some, keys[some]].sum(-1)
-            count += real[:, some].sum(-1)
-
-    def means(self) -> list[np.ndarray]:
-        """Entropy, sink, diagonal, previous, next."""
-        seen = self.seen.clamp(min=1)
-        diagonal = torch.where(self.chance > 0, 1 - self.away / self.chance.clamp(min=1e-12), 1.0)
-        beside = [weight / count.clamp(min=1) for weight, count in self.beside.values()]
-        found = [self.entropy / seen, self.sink / seen, diagonal, *beside]
-        return [each.numpy() for each in found]
 
 
 def _starts(size: int, tiles: int) -> np.ndarray:
