@@ -85,7 +85,7 @@ def _checked(trace: Trace, draw: Callable[[], Any]) -> Any:
     """Draw, and say of a trace from elsewhere that does not fit its task what is wrong with it."""
     try:
         return draw()
-    except (AttributeError, LookupError, RuntimeError, TypeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
         raise ValueError(
             f"the trace lacks what a view of the task {_task(trace)!r} needs: {error!r}"
         ) from error
@@ -250,6 +250,10 @@ def _show_choice(trace: Trace, **options: Any) -> str:
 def _draw_choices(traces: Sequence[Trace], path: Path) -> Path:
     from regard.visual.figure.task_figures import choices
 
+    for trace in traces:
+        for name in ("chosen", "marked"):
+            if not 0 <= trace.about[name] < len(trace.tokens["symbol"]):
+                raise ValueError(f"{name} is not a position of the row: {trace.about[name]}")
     return choices(
         [trace.tokens["symbol"] for trace in traces],
         [trace.calls[0].map[0, 0].tolist() for trace in traces],
