@@ -1,8 +1,11 @@
 """Decoding states are values: stepping, branching and reordering never change another state."""
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from regard.layers.cache import Past, SharedMemory, start
+from regard.layers.reorder import BatchReorder
 
 
 def grown(past: Past, *numbers: int) -> Past:
@@ -135,3 +138,57 @@ def test_a_memory_without_padding_needs_no_mask():
     memory = torch.randn(2, 5, 3)
     state = start(2, memory, torch.ones(2, 5, dtype=torch.bool), lambda m: (m,))
     assert state.visible is None
+
+
+# ------------------------------------------------------------------ reordering
+
+orders = st.lists(st.integers(0, 4), min_size=1, max_size=5)
+
+
+@given(orders, st.booleans())
+def test_reordering_is_indexing(order, in_place):
+    tensor = torch.arange(10.0).view(5, 2)
+    expected = tensor[order]
+    reorder = BatchReorder(torch.tensor(order), 5, in_place=in_place)
+    assert torch.equal(reorder.apply(tensor), expected)
+    assert reorder.is_identity == (order == [0, 1, 2, 3, 4])
+    assert all(order[place] != place for place in reorder.changed.tolist())
+
+
+@given(orders)
+def test_what_is_not_spent_stays_as_it_was(order):
+    tensor = torch.arange(10.0).view(5, 2)
+    BatchReorder(torch.tensor(order), 5).apply(tensor)
+    assert torch.equal(tensor, torch.arange(10.0).view(5, 2))
+
+
+def test_what_stays_in_its_place_is_not_copied():
+    tensor = torch.arange(10.0).view(5, 2)
+    moved = BatchReorder(torch.tensor([0, 3, 2]), 5, in_place=True).apply(tensor)
+    assert moved.data_ptr() == tensor.data_ptr()
+    assert moved.tolist() == [[0.0, 1.0], [6.0, 7.0], [4.0, 5.0]]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=6))
+def test_a_spent_past_goes_on_like_a_copied_one(order):
+    def grown() -> Past:
+        past = Past(6)
+        for number in range(3):
+            past = past.append(torch.arange(6.0).view(6, 1, 1) + 10 * number)
+        return past
+
+    index = torch.tensor(order)
+    copied, in_place = (
+        grown().reorder(index),
+        grown().reorder(BatchReorder(index, 6, in_place=True)),
+    )
+    new = torch.full((len(order), 1, 1), 99.0)
+    assert torch.equal(copied.append(new).tensors[0], in_place.append(new).tensors[0])
+
+
+def test_a_memory_is_shared_and_therefore_never_written_over():
+    states = torch.arange(6.0).view(3, 1, 2)
+    memory = SharedMemory((states,), None, beams=2)
+    moved = memory.reorder(BatchReorder(torch.tensor([4, 5, 2, 3]), 6, in_place=True))
+    assert moved.tensors[0][:, 0, 0].tolist() == [4.0, 2.0]
+    assert states.tolist() == torch.arange(6.0).view(3, 1, 2).tolist()

@@ -344,9 +344,9 @@ def test_bad_arguments_say_what_was_expected(kind):
         layer(right, left)
     with pytest.raises(ValueError, match=r"an image .* is given as image\.flatten\(2\)\.mT"):
         layer(left, right.mT.unflatten(-1, (11, 1)))
-    with pytest.raises(ValueError, match="in pairs, got 3 and 2"):
+    with pytest.raises(ValueError, match="same batch size, got 3 and 2"):
         layer(left, right[:2])
-    with pytest.raises(ValueError, match=r"right_mask says how many .* got \(2,\)"):
+    with pytest.raises(ValueError, match=r"right_mask, how many .* got \(2,\)"):
         layer(left, right, right_mask=torch.tensor([1, 2]))
     with pytest.raises(ValueError, match=r"left_mask says which .* should be \(3, 7\)"):
         layer(left, right, left_mask=torch.ones(B, R, dtype=torch.bool))

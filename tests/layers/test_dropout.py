@@ -74,7 +74,7 @@ def test_every_shape_is_kept(shape):
 
 @pytest.mark.parametrize("probability", [-0.1, 1.0, float("nan")])
 def test_what_is_no_probability_is_refused(probability):
-    with pytest.raises(ValueError, match="dropout is a probability"):
+    with pytest.raises(ValueError, match="dropout should be at least 0"):
         Dropout(probability)
 
 

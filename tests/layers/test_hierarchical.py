@@ -307,13 +307,13 @@ def test_bad_inputs_say_what_was_expected():
         layer(x, word_lengths=WORDS + 1)
     with pytest.raises(ValueError, match="sentence_lengths should be from 0 to 5"):
         layer(x, sentence_lengths=SENTENCES - 1)
-    with pytest.raises(TypeError, match="word_lengths should be whole numbers"):
+    with pytest.raises(TypeError, match="word_lengths should be integers"):
         layer(x, word_lengths=WORDS > 0)
     wrong = HierarchicalAttention(D, word_encoder=lambda x, lengths: x[..., :5]).double()
     with pytest.raises(ValueError, match=r"word_encoder should return .* got \(15, 7, 5\)"):
         wrong(x)
     pool = AttentionPooling(D).double()
-    with pytest.raises(ValueError, match=r"how many positions are real and should be \(3, 5\)"):
+    with pytest.raises(ValueError, match=r"how many positions are real, should be \(3, 5\)"):
         pool(x, mask=SENTENCES)
     with pytest.raises(TypeError, match="mask should be bool"):
         pool(x, mask=torch.ones(B, S, W))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.layers import MemoryAttention
-from regard.layers.addressing import content, erase_and_add, interpolate, sharpen, shift
+from regard.layers.memory import content, erase_and_add, interpolate, sharpen, shift
 
 BATCH, CONTROLLER, SLOTS, WIDTH, READS, WRITES = 2, 11, 7, 5, 3, 2
 
@@ -332,7 +332,7 @@ def test_every_type_is_close_to_float64(dtype):
         ({"reads": 0}, "reads must be 1 or more"),
         ({"writes": -1}, "writes must be 1 or more"),
         ({"shift": -1}, "shift must be from 0 to 3"),
-        ({"shift": 4}, "its 9 moves end in different ones of the 7 slots"),
+        ({"shift": 4}, "its 9 shifts differ, got 4"),
     ],
 )
 def test_a_wrong_configuration_says_what_to_change(options, match):
@@ -343,7 +343,7 @@ def test_a_wrong_configuration_says_what_to_change(options, match):
 def test_a_wrong_input_or_state_says_what_was_expected():
     layer = layer_of()
     state = layer.start(BATCH)
-    with pytest.raises(ValueError, match=r"here \(2, 11\), got \(2, 1, 11\)"):
+    with pytest.raises(ValueError, match=r"\(2, 11\), got \(2, 1, 11\)"):
         layer.step(torch.zeros(BATCH, 1, CONTROLLER, dtype=torch.float64), state)
     with pytest.raises(ValueError, match=r"state\.memory should be \(2, 7, 5\), got \(2, 7, 3\)"):
         layer.step(

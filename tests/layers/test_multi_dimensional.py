@@ -282,7 +282,7 @@ def test_a_bad_configuration_says_what_to_change():
     with pytest.raises(ValueError, match="must be 1 or more, got 3, 0, 0"):
         MultiDimensionalAttention(3, key_dim=0)
     for scale in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="scale bounds the scores and must be above 0"):
+        with pytest.raises(ValueError, match="scale, the bound of the scores, must be above 0"):
             MultiDimensionalAttention(3, scale=scale)
     with pytest.raises(ValueError, match="dim and hidden must be 1 or more, got 3 and 0"):
         SourceToToken(3, 0)

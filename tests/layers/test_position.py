@@ -68,7 +68,7 @@ def test_learned_positions_are_their_parameters():
 
 @pytest.mark.parametrize(("length", "offset"), [(8, 0), (3, 5), (1, -1)])
 def test_learned_positions_end_at_max_length(length, offset):
-    with pytest.raises(ValueError, match=r"max_length=7 .*build Learned"):
+    with pytest.raises(ValueError, match=r"from 0 to 6, got .*build Learned"):
         Learned(5, max_length=7)(torch.zeros(length, 5), offset=offset)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.core import process
-from regard.layers.recurrence import can_unroll, recur, recur_asking
+from regard.layers.recurrence import can_unroll, recur, recur_attending
 
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 B, T, D, H, N, E, A = 5, 7, 3, 11, 13, 2, 17
@@ -156,7 +156,7 @@ def test_asking_gives_what_the_steps_give(cell, lengths, scale):
     x, memory, *first = leaves
     lengths = torch.tensor(lengths)
     answers = []
-    for way in (recur_asking, steps):
+    for way in (recur_attending, steps):
         outputs = list(way(layer, x, first, score, memory, lengths))
         wanted = [*leaves, *layer.parameters(), *score.parameters()]
         answers.append(outputs + gradients(outputs, wanted))
@@ -166,7 +166,7 @@ def test_asking_gives_what_the_steps_give(cell, lengths, scale):
 @pytest.mark.parametrize("cell", CELLS)
 def test_asking_in_single_precision(cell):
     answers = []
-    for way, dtype in ((recur_asking, torch.float32), (steps, torch.float64)):
+    for way, dtype in ((recur_attending, torch.float32), (steps, torch.float64)):
         layer, score, leaves = setting(cell, hidden=48)
         layer, score = layer.to(dtype), score.to(dtype)
         x, memory, *first = leaves = [t.detach().to(dtype).requires_grad_() for t in leaves]
@@ -185,7 +185,7 @@ def test_second_derivatives(cell, asking):
     for mine in (True, False):
         x, memory, *first = leaves
         if asking:
-            way = recur_asking if mine else steps
+            way = recur_attending if mine else steps
             outputs = list(way(layer, x, first, score, memory, lengths))
         else:
             x = torch.cat((x, x[..., :E]), -1)
@@ -202,10 +202,10 @@ def test_the_graph_can_be_walked_twice_with_the_same_bits():
     layer, score, leaves = setting("gru", dtype=torch.float32)
     x, memory, *first = leaves
     wanted = [*leaves, *layer.parameters(), *score.parameters()]
-    outputs = list(recur_asking(layer, x, first, score, memory))
+    outputs = list(recur_attending(layer, x, first, score, memory))
     once = gradients(outputs, wanted, retain_graph=True)
     again = gradients(outputs, wanted)
-    anew = list(recur_asking(layer, x, first, score, memory))
+    anew = list(recur_attending(layer, x, first, score, memory))
     for a, b, c in zip(once, again, gradients(anew, wanted), strict=True):
         assert torch.equal(a, b)
         assert torch.equal(a, c)

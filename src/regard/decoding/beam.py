@@ -23,7 +23,7 @@ from regard.decoding.search import (
     length_penalty,
     recording,
 )
-from regard.layers.moves import Moves
+from regard.layers.reorder import BatchReorder
 
 MAX_SIZE = 1024
 """The largest beam: memory grows with it, and quality does not."""
@@ -150,7 +150,7 @@ def _search(
         history.append(chosen.reshape(-1), entries, weights)
         tokens = torch.from_numpy(chosen.reshape(-1)).to(tokens.device)
         index = torch.from_numpy(entries).to(tokens.device)
-        state = state.reorder(Moves(index, len(features), spent=in_place))
+        state = state.reorder(BatchReorder(index, len(features), in_place=in_place))
     return history, endings
 
 

@@ -6,7 +6,14 @@ from regard.layers.dropout import Dropout
 from regard.layers.edges import with_self_loops
 from regard.layers.efficient import EfficientAttention, EfficientState
 from regard.layers.graph import GraphAttention
-from regard.layers.hard import Choice, HardAttention, HardGumbel, straight_through
+from regard.layers.hard import (
+    Choice,
+    HardAttention,
+    HardGumbel,
+    MovingBaseline,
+    reinforce_loss,
+    straight_through,
+)
 from regard.layers.hierarchical import (
     AttentionPooling,
     HierarchicalAttention,
@@ -18,7 +25,6 @@ from regard.layers.memory import MemoryAttention, MemoryState
 from regard.layers.multi_dimensional import MultiDimensionalAttention, SourceToToken
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, Rotary
-from regard.layers.reinforce import MovingBaseline, reinforce_loss
 from regard.layers.textbook import Attention, AttentionWeight, TimeAttention, WeightSum
 from regard.layers.torch_multihead import TorchMultiheadAttention
 from regard.layers.transformer import (

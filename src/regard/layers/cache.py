@@ -1,31 +1,31 @@
-"""What a decoding layer remembers between steps: its own past, or a memory that beams share.
+"""The state of a decoding layer between steps: its own past, or a memory that beams share.
 
-Both are values. A step returns a new one and leaves the old one as it was, so a state may be
-stepped twice, for two continuations of one beginning.
+Both are values: a step returns a new one and leaves the old one valid, so that two continuations
+may start from the same state.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.attention import Prepared
 from regard.core.mask import Grid, Mask
-from regard.layers.heads import mask_over_heads
-from regard.layers.moves import Moves, as_moves
+from regard.layers.masking import mask_over_heads
+from regard.layers.reorder import BatchReorder, as_reorder
 
-ROOM = 16
-"""Positions that a past has room for at first."""
+FIRST_CAPACITY = 16
+"""Positions for which a past allocates buffers at first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Past:
     """Tensors (batch, ..., length, width) that grow at each step.
 
-    They lie in buffers with room to spare, of which a past and its successors share the written
-    part: t steps copy O(t) numbers, not O(t²). Where a gradient is wanted nothing is written in
-    place, and each step copies.
+    They are views of larger buffers, which a past shares with its successors: t steps copy O(t)
+    numbers, not O(t²). With gradients nothing is written in place, and each step copies.
 
     >>> past = Past(batch=2).append(torch.ones(2, 1, 3))
     >>> past.length, past.tensors[0].shape
@@ -33,11 +33,11 @@ class Past:
 
     Args:
         batch: number of sequences
-        keep: how many of the latest positions to remember; all of them if None
-        buffers: where the tensors lie
-        begin, end: which positions of the buffers are remembered
-        length: positions seen since the start, remembered or not
-        written: up to where somebody has written into the buffers
+        keep: how many of the latest positions to keep; all of them if None
+        buffers: allocated tensors, (batch, ..., capacity, width)
+        begin, end: the positions of the buffers in use
+        length: number of positions since the start, kept or not
+        written: the end of what was written into the buffers, by this past or a successor
     """
 
     batch: int
@@ -50,16 +50,16 @@ class Past:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What is remembered, (batch, ..., length, width) each."""
+        """The kept positions, (batch, ..., length, width) each."""
         return tuple(map(self._part, self.buffers))
 
     def append(self, *new: Tensor) -> "Past":
-        """The past with `new` tensors (batch, ..., steps, width) at its end."""
+        """The past followed by `new` tensors (batch, ..., steps, width)."""
         steps = new[0].shape[-2]
         if any(tensor.requires_grad for tensor in (*self.buffers, *new)):
-            past = self._joined(new)
+            past = self._concatenated(new)
         else:
-            past = self if self._has_room(steps) else self._moved(new)
+            past = self if self._can_write(steps) else self._reallocated(new)
             for buffer, tensor in zip(past.buffers, new, strict=True):
                 buffer.narrow(-2, past.end, steps).copy_(tensor)
             past.written[0] = past.end + steps
@@ -68,41 +68,41 @@ class Past:
         length = self.length + steps
         return Past(self.batch, self.keep, past.buffers, begin, end, length, past.written)
 
-    def reorder(self, index: Tensor | Moves) -> "Past":
+    def reorder(self, index: Tensor | BatchReorder) -> "Past":
         """The past of other beams: entry i becomes what entry index[i] was.
 
         Args:
-            index: whole numbers (new batch,), or moves that are worked out already; if every
-                entry stays in its place nothing is copied
+            index: integers (new batch,), or a `BatchReorder`; if no entry changes nothing is
+                copied
         """
-        moves = as_moves(index, self.batch)
-        if moves.stays:
+        order = as_reorder(index, self.batch)
+        if order.is_identity:
             return self
-        buffers = tuple(moves.of(buffer, self._part) for buffer in self.buffers)
-        return replace(self, batch=len(moves), buffers=buffers, written=[self.end])
+        buffers = tuple(order.apply(buffer, self._part) for buffer in self.buffers)
+        return replace(self, batch=len(order), buffers=buffers, written=[self.end])
 
     def _part(self, buffer: Tensor) -> Tensor:
-        """What is remembered of a buffer."""
+        """The kept positions of a buffer."""
         return buffer.narrow(-2, self.begin, self.end - self.begin)
 
-    def _has_room(self, steps: int) -> bool:
-        """Whether there is room behind this past that no other successor has taken."""
+    def _can_write(self, steps: int) -> bool:
+        """Whether the buffers have room behind this past that no successor has written to."""
         if not self.buffers or self.end + steps > self.buffers[0].shape[-2]:
             return False
         usable = torch.is_inference_mode_enabled() or not self.buffers[0].is_inference()
         return usable and self.written[0] == self.end
 
-    def _moved(self, new: tuple[Tensor, ...]) -> "Past":
-        """The same past in larger buffers of its own."""
+    def _reallocated(self, new: tuple[Tensor, ...]) -> "Past":
+        """The same past in new, larger buffers."""
         size = self.end - self.begin
-        room = max(ROOM, 2 * (size + new[0].shape[-2]))
+        room = max(FIRST_CAPACITY, 2 * (size + new[0].shape[-2]))
         buffers = tuple(t.new_empty((*t.shape[:-2], room, t.shape[-1])) for t in new)
         for buffer, tensor in zip(buffers, self.tensors, strict=False):  # none at the start
             buffer[..., :size, :] = tensor
         return replace(self, buffers=buffers, begin=0, end=size, written=[size])
 
-    def _joined(self, new: tuple[Tensor, ...]) -> "Past":
-        """The same past in buffers that already end with `new`, made by differentiable copies."""
+    def _concatenated(self, new: tuple[Tensor, ...]) -> "Past":
+        """The same past in buffers that already contain `new`, by differentiable copies."""
         size = self.end - self.begin
         buffers = new
         if self.buffers:
@@ -115,16 +115,16 @@ class Past:
 class SharedMemory:
     """A memory that does not grow, held once for all beams of a sentence.
 
-    Entry b of the batch belongs to sentence b // beams. Beams of a sentence trade places without
-    anything being copied, and attention treats them as queries of one sentence.
+    Entry b of the batch belongs to sentence b // beams. Reordering the beams of a sentence copies
+    nothing, and attention treats them as queries of one sentence.
 
     Args:
         tensors: (sentences, ..., N, width) each
-        visible: which of it is real, bool (sentences or 1, heads or 1, 1, N), or None for all
+        visible: which positions are real, bool (sentences or 1, heads or 1, 1, N); None for all
         beams: entries of the batch for each sentence
-        length: steps taken
-        shade: `visible` as what to add to scores, 0 or -inf; None if some query sees nothing
-        prepared: the same keys and values, ready to be asked by an additive score
+        length: number of steps so far
+        shade: `visible` as a bias, 0 or -inf; None if some query has no visible key
+        prepared: the same keys and values, prepared for an additive score
     """
 
     tensors: tuple[Tensor, ...]
@@ -143,7 +143,7 @@ class SharedMemory:
         return self.sentences * self.beams
 
     def stepped(self, steps: int) -> "SharedMemory":
-        """The memory some steps later."""
+        """The memory after more steps."""
         return replace(self, length=self.length + steps)
 
     def grouped(self, query: Tensor) -> Tensor:
@@ -154,35 +154,34 @@ class SharedMemory:
         return query.flatten(-3, -2)
 
     def ungrouped(self, output: Tensor) -> Tensor:
-        """Undo `grouped`."""
+        """The inverse of `grouped`."""
         if self.beams == 1:
             return output
         return output.unflatten(-2, (self.beams, -1)).movedim(-3, 1).flatten(0, 1)
 
-    def reorder(self, index: Tensor | Moves) -> "SharedMemory":
+    def reorder(self, index: Tensor | BatchReorder) -> "SharedMemory":
         """The memory of other beams: entry i becomes what entry index[i] was.
 
         Args:
-            index: whole numbers (new batch,), or moves that are worked out already; sentences are
-                copied only if one of them leaves, moves, or has another number of beams than the
-                others
+            index: integers (new batch,), or a `BatchReorder`; sentences are copied only if one of
+                them is removed, moves, or gets another number of beams than the others
         """
-        moves, beams = as_moves(index, self.batch).groups(self.beams)
-        if moves.stays:
+        order, beams = as_reorder(index, self.batch).by_group(self.beams)
+        if order.is_identity:
             return replace(self, beams=beams)
         return replace(
             self,
-            tensors=tuple(map(moves.of, self.tensors)),
-            visible=_picked(self.visible, moves),
-            shade=_picked(self.shade, moves),
+            tensors=tuple(map(order.apply, self.tensors)),
+            visible=_reordered(self.visible, order),
+            shade=_reordered(self.shade, order),
             beams=beams,
-            prepared=None if self.prepared is None else self.prepared.select(moves.index),
+            prepared=None if self.prepared is None else self.prepared.select(order.index),
         )
 
 
-def _picked(mask: Tensor | None, moves: Moves) -> Tensor | None:
+def _reordered(mask: Tensor | None, order: BatchReorder) -> Tensor | None:
     """A mask (sentences or 1, ...) in a new order."""
-    return mask if mask is None or len(mask) == 1 else moves.of(mask)
+    return mask if mask is None or len(mask) == 1 else order.apply(mask)
 
 
 def start(
@@ -201,27 +200,44 @@ def start(
         memory: (sentences, N, width), or None
         memory_mask: which of it is real: a Mask that is the same for all queries, or bool
             (sentences, N)
-        project: the memory to the tensors to hold, (sentences, ..., N, width) each
-        heads: how many heads a mask may tell apart
-        keep: how many of the latest positions a past remembers
+        project: from the memory to the tensors to hold, (sentences, ..., N, width) each
+        heads: number of heads of the mask
+        keep: how many of the latest positions a past keeps
     """
+    beams = count_beams(batch, memory, memory_mask)
+    if memory is None:
+        return Past(batch, keep)
+    visible = None if memory_mask is None else _visible(memory_mask, memory, heads)
+    shade = None
+    if visible is not None:
+        memory = torch.where(visible.any(1).mT, memory, 0.0)  # padding may be NaN
+        if not memory.is_meta and bool(visible.any(-1).all()):
+            shade = torch.zeros_like(visible, dtype=memory.dtype).masked_fill_(~visible, -torch.inf)
+    return SharedMemory(project(memory), visible, beams, shade=shade)
+
+
+def count_beams(batch: int, memory: Tensor | None, memory_mask: Mask | Tensor | None) -> int:
+    """The number of entries of a batch for each sentence of a memory, checked."""
     if memory is None:
         if memory_mask is not None:
             raise ValueError("memory_mask needs a memory: start(batch, memory, memory_mask)")
-        return Past(batch, keep)
+        return 1
     sentences = len(memory)
     if batch < sentences or (sentences and batch % sentences):
         raise ValueError(
-            f"memory {tuple(memory.shape)} is for {sentences} sentences, so batch should be "
-            f"that or a multiple of it, got {batch}"
+            f"batch should be a multiple of {sentences}, the sentences of memory "
+            f"{tuple(memory.shape)}, got {batch}"
         )
-    visible = None if memory_mask is None else _visible(memory_mask, memory, heads)
-    if visible is not None:
-        memory = torch.where(visible.any(1).mT, memory, 0.0)  # NaN in padding ends here
-    shade = None
-    if visible is not None and bool(visible.any(-1).all()):
-        shade = torch.zeros_like(visible, dtype=memory.dtype).masked_fill_(~visible, -torch.inf)
-    return SharedMemory(project(memory), visible, batch // max(sentences, 1), shade=shade)
+    return batch // max(sentences, 1)
+
+
+def check_step(x: Tensor, state: Any, dim: int) -> None:
+    """Raise unless x is one position of each sequence of the state, (batch, 1, dim)."""
+    if x.shape != (state.batch, 1, dim):
+        raise ValueError(
+            f"x should be one position of each sequence of the state, ({state.batch}, 1, {dim}), "
+            f"got {tuple(x.shape)}"
+        )
 
 
 def _visible(mask: Mask | Tensor, memory: Tensor, heads: int) -> Tensor | None:
@@ -232,8 +248,8 @@ def _visible(mask: Mask | Tensor, memory: Tensor, heads: int) -> Tensor | None:
     mask = mask_over_heads(mask)
     if not mask.ignores_queries():
         raise ValueError(
-            f"memory_mask {mask} differs from query to query, but it should say which of the "
-            f"memory is real: lengths(...), or bool ({sentences}, {N}) with True = real"
+            f"memory_mask should be the same for all queries, such as lengths(...) or bool "
+            f"({sentences}, {N}) with True = real, got {mask}"
         )
     grid = Grid(1, N, 2, memory.device)
     mask.check(grid)
@@ -244,5 +260,6 @@ def _visible(mask: Mask | Tensor, memory: Tensor, heads: int) -> Tensor | None:
             f"memory_mask {mask} does not fit a memory of {sentences} sentences and a layer of "
             f"{heads} heads; it should be lengths({sentences} numbers) or bool ({sentences}, {N})"
         )
-    whole = not torch.compiler.is_compiling() and bool(visible.all())
-    return None if whole else visible
+    if visible.is_meta or torch.compiler.is_compiling():  # no values to look at
+        return visible
+    return None if bool(visible.all()) else visible

@@ -1,4 +1,4 @@
-"""Co-attention: two inputs attend to each other, and each becomes one vector, or a few."""
+"""Co-attention: two inputs attend to each other, and each is pooled to one vector, or a few."""
 
 from typing import NamedTuple
 
@@ -11,17 +11,16 @@ from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.score import Additive
 from regard.layers.hierarchical import AttentionPooling
-from regard.layers.padding import padding, without_padding
+from regard.layers.masking import padding_mask, zero_padding
 
 
 class CoAttended(NamedTuple):
     """Both contexts, (B, left_dim) and (B, right_dim), and the maps that made them.
 
     `left_map` (B, 1, L) and `right_map` (B, 1, R) are distributions over the positions of one
-    side. With several glimpses these are (B, glimpses, ·), and the contexts of a side stand side
-    by side, (B, glimpses · dim). `affinity` (B, L, R) says how much each left position has to do
-    with each right one, between −1 and 1; its rows are no distributions. Alternating co-attention
-    has none, and one glimpse.
+    side. With several glimpses these are (B, glimpses, ·), and the contexts are concatenated,
+    (B, glimpses · dim). `affinity` (B, L, R) relates left and right positions, between −1 and 1;
+    its rows are not distributions. Alternating co-attention has no affinity and one glimpse.
     """
 
     left: Tensor
@@ -32,19 +31,19 @@ class CoAttended(NamedTuple):
 
 
 class CoAttention(nn.Module):
-    """Parallel co-attention: both inputs look at each other at the same time.
+    """Parallel co-attention: both inputs attend to each other at the same time.
 
         C = tanh(Qᵀ W_b V)
         H_v = tanh(W_v V + (W_q Q) C),  H_q = tanh(W_q Q + (W_v V) Cᵀ)
         a_v = softmax(w_hvᵀ H_v),  a_q = softmax(w_hqᵀ H_q)
         v̂ = Σ_n a_v,n v_n,  q̂ = Σ_t a_q,t q_t
 
-    Lu et al. 2016, eq. 3-5. The paper's question Q is our left, its image V our right; two texts,
-    or text and image patches, serve alike. Products with C are attention with the values W_q Q
-    and W_v V and tanh in place of softmax, so that C is only held in blocks of rows.
+    Lu et al. 2016, eq. 3-5. The paper's question Q is the left input, its image V the right one;
+    any two sequences will do. Products with C are attention with values W_q Q and W_v V and tanh
+    in place of softmax, so that only blocks of rows of C are held.
 
-    One distribution says where one thing is; whoever has to compare two things needs two. With
-    `glimpses` there are as many w_hv and w_hq, each with a context of its own.
+    With several `glimpses` there are as many w_hv and w_hq, each with its own context: comparing
+    two things takes two distributions.
 
     >>> layer = CoAttention(5, 3, 7)
     >>> text, image = torch.randn(2, 11, 5), torch.randn(2, 13, 3)
@@ -56,7 +55,7 @@ class CoAttention(nn.Module):
         left_dim: width of the left input
         right_dim: width of the right input
         hidden: width of H
-        glimpses: how many distributions, and contexts, each side has
+        glimpses: number of distributions, and contexts, of each side
     """
 
     def __init__(self, left_dim: int, right_dim: int, hidden: int, *, glimpses: int = 1) -> None:
@@ -87,23 +86,23 @@ class CoAttention(nn.Module):
         Args:
             left: (B, L, left_dim)
             right: (B, R, right_dim)
-            left_mask: what of left is real: lengths (B,), bool (B, L) with True = real, or a Mask
+            left_mask: which of left is real: lengths (B,), bool (B, L) with True = real, or a Mask
             right_mask: the same for right
 
         Returns: `CoAttended`; a side without a real position gives zeros
         """
         _check_inputs(left, right, self.left_dim, self.right_dim)
-        left_real = padding(left_mask, left, "left_mask")
-        right_real = padding(right_mask, right, "right_mask")
+        left_real = padding_mask(left_mask, left, "left_mask")
+        right_real = padding_mask(right_mask, right, "right_mask")
         # padding is zero, so its affinity is tanh(0) = 0: it needs no mask before the softmax
-        left, right = without_padding(left, left_real), without_padding(right, right_real)
-        asking = (left @ self.affinity).to(right.dtype)  # (B, L, right_dim)
+        left, right = zero_padding(left, left_real), zero_padding(right, right_real)
+        query = (left @ self.affinity).to(right.dtype)  # (B, L, right_dim)
         left_hidden = self.left_projection(left).to(left.dtype)  # (B, L, hidden)
         right_hidden = self.right_projection(right).to(right.dtype)  # (B, R, hidden)
         from_right, affinity = attend(
-            asking, right, right_hidden, score="dot", normalize=_tanh, return_map=True
+            query, right, right_hidden, score="dot", normalize=_tanh, return_map=True
         )
-        from_left = attend(right, asking, left_hidden, score="dot", normalize=_tanh)
+        from_left = attend(right, query, left_hidden, score="dot", normalize=_tanh)
         left_context, left_map = attend(
             self.left_query.to(left.dtype),
             torch.tanh(left_hidden + from_right),
@@ -131,8 +130,8 @@ class AlternatingCoAttention(nn.Module):
         x̂ = A(X; g):  H = tanh(W_x X + (W_g g) 1ᵀ),  a = softmax(w_hxᵀ H),  x̂ = Σ_i a_i x_i
         ŝ = A(Q; 0),  v̂ = A(V; ŝ),  q̂ = A(Q; v̂)
 
-    Lu et al. 2016, eq. 6-7. A is additive attention with g as its one query. Each of the three
-    steps has weights of its own. The paper's question Q is our left, its image V our right.
+    Lu et al. 2016, eq. 6-7. A is additive attention with g as its only query. Each of the three
+    steps has its own weights. The paper's question Q is the left input, its image V the right one.
 
     >>> found = AlternatingCoAttention(5, 3, 7)(torch.randn(2, 11, 5), torch.randn(2, 13, 3))
     >>> found.left.shape, found.left_map.shape, found.right_map.shape
@@ -163,9 +162,9 @@ class AlternatingCoAttention(nn.Module):
     ) -> CoAttended:
         """Attend to left, right and left again. Arguments and result as of `CoAttention`."""
         _check_inputs(left, right, self.left_dim, self.right_dim)
-        left_real = padding(left_mask, left, "left_mask")
-        right_real = padding(right_mask, right, "right_mask")
-        left, right = without_padding(left, left_real), without_padding(right, right_real)
+        left_real = padding_mask(left_mask, left, "left_mask")
+        right_real = padding_mask(right_mask, right, "right_mask")
+        left, right = zero_padding(left, left_real), zero_padding(right, right_real)
         summary = self.summary(left, mask=left_real)
         right_context, right_map = attend(
             summary.unsqueeze(-2),  # (B, 1, left_dim)
@@ -187,7 +186,7 @@ class AlternatingCoAttention(nn.Module):
 
 
 def _tanh(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Each score on its own, between −1 and 1."""
+    """Each score by itself, between −1 and 1."""
     return torch.tanh(scores)
 
 
@@ -208,5 +207,5 @@ def _check_inputs(left: Tensor, right: Tensor, left_dim: int, right_dim: int) ->
             )
     if len(left) != len(right):
         raise ValueError(
-            f"left and right should come in pairs, got {len(left)} and {len(right)} of them"
+            f"left and right should have the same batch size, got {len(left)} and {len(right)}"
         )

@@ -10,7 +10,7 @@ from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, causal
 from regard.layers.cache import Past
-from regard.layers.heads import mask_over_heads
+from regard.layers.masking import mask_over_heads
 
 
 class DifferentialAttention(nn.Module):

@@ -1,4 +1,4 @@
-"""Dropout whose mask is a hash of positions, since torch draws its own one number at a time."""
+"""Dropout with a mask that is a hash of positions, faster than torch's on the CPU."""
 
 import struct
 
@@ -14,7 +14,7 @@ class Dropout(nn.Module):
 
         y = x · m / (1 − p),  m ~ Bernoulli(1 − p)                     Srivastava et al. 2014
 
-    It does what `nn.Dropout` does, by other draws, which also depend on `torch.manual_seed` alone.
+    Like `nn.Dropout`, with other random numbers, which also depend on `torch.manual_seed` only.
 
     >>> drop = Dropout(0.5)
     >>> set(drop(torch.ones(7, 11)).flatten().tolist()) <= {0.0, 2.0}
@@ -69,7 +69,7 @@ def mask(shape: tuple[int, ...], probability: float, dtype: torch.dtype = torch.
     cell *= -1028477387
     cell ^= cell >> 12
     cell *= 668265261
-    cell >>= 1  # 31 bits and a sign: the difference below does not overflow
+    cell >>= 1  # 31 bits and a sign, so that the difference below does not overflow
     torch.sub(round(probability * 2**31) - 2**30 - 1, cell, out=cell)
     cell >>= 31  # -1 where it is kept, else 0
     scale = 1.0 / (1.0 - probability)
@@ -80,6 +80,8 @@ def mask(shape: tuple[int, ...], probability: float, dtype: torch.dtype = torch.
 
 
 def check_dropout(probability: float, name: str = "dropout") -> None:
-    """Raise for what is no probability."""
+    """Raise ValueError unless it is at least 0 and below 1."""
     if not 0.0 <= probability < 1.0:
-        raise ValueError(f"{name} is a probability, at least 0 and below 1, got {probability}")
+        raise ValueError(
+            f"{name} should be at least 0 and below 1, a probability, got {probability}"
+        )

@@ -1,9 +1,8 @@
 """Attention along the edges of a graph: scores, softmax and weighted sum over an edge list.
 
-Edge e goes from node source[e], whose value is read, to node target[e], which reads: the same
-as a query (target) and a key (source) in `attend`, with only the pairs that the list names.
-Nothing here holds E × heads × dim numbers at once: blocks of edges are worked off in turn,
-which also keeps them in the processor's cache.
+Edge e goes from node source[e], the key and value, to node target[e], the query, as in `attend`
+with only the listed pairs. Edges are processed in blocks, which never hold E × heads × dim numbers
+at once and fit in the processor's cache.
 """
 
 from typing import Any
@@ -16,7 +15,7 @@ from regard.core.map import AttentionMap
 from regard.core.score import Score
 
 CACHED_ELEMENTS = 2**19
-"""How many numbers a block of edges gathers at once: 2 MB in float32."""
+"""Numbers that a block of edges gathers at once: 2 MB in float32."""
 
 
 def with_self_loops(edges: Tensor, nodes: int) -> Tensor:
@@ -34,12 +33,13 @@ def with_self_loops(edges: Tensor, nodes: int) -> Tensor:
     """
     check_edges(edges, nodes)
     loops = torch.arange(nodes, device=edges.device, dtype=edges.dtype)
-    others = edges[:, edges[0] != edges[1]]
+    # on the meta device the number of loops is unknown: assume none
+    others = edges if edges.is_meta else edges[:, edges[0] != edges[1]]
     return torch.cat((others, loops.expand(2, nodes)), dim=1)
 
 
 def check_edges(edges: Tensor, nodes: int) -> None:
-    """Raise unless `edges` is (2, E) with whole numbers from 0 to nodes − 1."""
+    """Raise unless `edges` is (2, E) with integers from 0 to nodes − 1."""
     if edges.dim() != 2 or edges.shape[0] != 2:
         hint = "; transpose it: edges.T" if edges.dim() == 2 and edges.shape[1] == 2 else ""
         raise ValueError(
@@ -51,17 +51,15 @@ def check_edges(edges: Tensor, nodes: int) -> None:
             f"edges should be node numbers in torch.int64, got {edges.dtype}; "
             f"a boolean (N, N) adjacency goes in mask="
         )
-    if torch.compiler.is_compiling() or not edges.numel():
-        return  # a compiled graph cannot look at numbers; torch itself checks the range there
+    if torch.compiler.is_compiling() or edges.is_meta or not edges.numel():
+        return  # there are no values to check; torch itself checks the range in compiled code
     low, high = (int(end) for end in edges.aminmax())
     if low < 0 or high >= nodes:
-        raise ValueError(
-            f"edges name nodes {low} to {high}, but the {nodes} nodes are numbered 0 to {nodes - 1}"
-        )
+        raise ValueError(f"edges should be node numbers from 0 to {nodes - 1}, got {low} to {high}")
 
 
 def edge_scores(score: Score, query: Tensor, key: Tensor, target: Tensor, source: Tensor) -> Tensor:
-    """f(q, k) for the pairs that are edges, each as an attention of one query to one key.
+    """Scores of the edges: f(q, k) for each pair of target and source.
 
     Args:
         score: any score of `attend`: (..., 1, Dq), (..., 1, Dk) -> (..., 1, 1)
@@ -87,7 +85,7 @@ def edge_scores(score: Score, query: Tensor, key: Tensor, target: Tensor, source
 
     if torch.compiler.is_compiling():
         return pairs(target, source)
-    # in backward each block fills a gradient for all nodes, so no block is smaller than they are
+    # in backward each block allocates a gradient of all nodes, so no block is smaller than that
     each = heads * (query.shape[-1] + width)
     budget = max(BLOCK_ELEMENTS, nodes * each)
     return by_rows(pairs, target.unsqueeze(-1), source.unsqueeze(-1), elements=each, budget=budget)
@@ -217,5 +215,5 @@ class _EdgeDot(torch.autograd.Function):
 
 
 def _block(value: Tensor) -> int:
-    """How many edges to work on at once."""
+    """Number of edges of a block."""
     return max(1, CACHED_ELEMENTS // max(1, value[0].numel()))

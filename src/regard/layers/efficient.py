@@ -1,4 +1,4 @@
-"""Efficient attention: linear in the length, because the map is never made."""
+"""Efficient attention: linear in the length, because the map is never computed."""
 
 from typing import NamedTuple
 
@@ -8,16 +8,16 @@ from regard.attention import Attended, attend_linear, observer
 from regard.attention.observer import observed
 from regard.core.mask import Grid, Mask, Window
 from regard.core.mask.algebra import And
-from regard.layers.heads import mask_over_heads, without_hidden
-from regard.layers.padding import padding, without_padding
+from regard.layers.cache import check_step, count_beams
+from regard.layers.masking import mask_over_heads, padding_mask, zero_hidden, zero_padding
 from regard.layers.role import AttentionRole
 from regard.paths.linear import LinearState, linear_context, linear_start, linear_step
 
 
 class EfficientState(NamedTuple):
-    """What decoding remembers: d_k × d_v numbers per head, however long the past or the memory.
+    """The state of decoding: d_k × d_v numbers per head, however long the past or the memory.
 
-    `past` is of the positions so far; a memory, which does not grow, is its `context` instead.
+    `past` is for positions so far, `context` for a memory.
     """
 
     past: LinearState | None
@@ -44,8 +44,8 @@ class EfficientAttention(nn.Module):
 
     ρ_q is the softmax over the features of a query, ρ_k over the positions of a key's feature.
     Shen et al. 2018 (arXiv 1812.01243), eq. 3-4. Under `regard.causal()` the softmax over
-    positions is renewed at every query, and `start` and `step` give the same one position at a
-    time. The map ρ_q(Q) ρ_k(K)ᵀ that this implies has rows that sum to one.
+    positions is over the keys up to each query, and `start` and `step` give the same one position
+    at a time. The implied map ρ_q(Q) ρ_k(K)ᵀ has rows that sum to one.
 
     >>> import torch, regard
     >>> layer = EfficientAttention(10, heads=2)
@@ -98,7 +98,7 @@ class EfficientAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Projections of Glorot & Bengio 2010, without bias."""
+        """Initialize projections as in Glorot & Bengio 2010, and biases with zero."""
         for part in self.children():
             assert isinstance(part, nn.Linear)
             nn.init.xavier_uniform_(part.weight)
@@ -132,8 +132,8 @@ class EfficientAttention(nn.Module):
         self._check(query=query, key=key, value=value)
         real, causal = None, False
         if mask is not None:
-            real, causal = _parted(mask_over_heads(mask), key.shape[1] - query.shape[1])
-        query, key, value = without_hidden(query, key, value, real)
+            real, causal = _split_mask(mask_over_heads(mask), key.shape[1] - query.shape[1])
+        query, key, value = zero_hidden(query, key, value, real)
         attended = attend_linear(
             self._split(self.query_projection(query)),
             self._split(self.key_projection(key)),
@@ -156,29 +156,22 @@ class EfficientAttention(nn.Module):
 
         Args:
             batch: number of sequences to decode
-            memory: (sentences, N, key_dim), to attend to that instead of to the steps so far;
+            memory: (sentences, N, key_dim), to attend to instead of the steps so far;
                 `batch` is the number of sentences, or a multiple of it if beams share them
-            memory_mask: what of it is real: lengths (sentences,), bool (sentences, N) with
+            memory_mask: which of it is real: lengths (sentences,), bool (sentences, N) with
                 True = real, or a Mask that is the same for all queries
         """
         width = self.dim // self.heads
         weight = self.key_projection.weight
+        beams = count_beams(batch, memory, memory_mask)
         if memory is None:
-            if memory_mask is not None:
-                raise ValueError("memory_mask needs a memory: start(batch, memory, memory_mask)")
             shape = (batch, self.heads)
             return EfficientState(
                 linear_start(shape, width, width, weight.dtype, weight.device), None
             )
         self._check(key=memory, value=memory)
-        sentences = len(memory)
-        if batch < sentences or (sentences and batch % sentences):
-            raise ValueError(
-                f"memory {tuple(memory.shape)} is for {sentences} sentences, so batch should be "
-                f"that or a multiple of it, got {batch}"
-            )
-        real = padding(memory_mask, memory, "memory_mask")
-        memory = without_padding(memory, real)
+        real = padding_mask(memory_mask, memory, "memory_mask")
+        memory = zero_padding(memory, real)
         seen = None
         if real is not None:
             grid = Grid(1, memory.shape[1], 1, memory.device)
@@ -186,7 +179,7 @@ class EfficientAttention(nn.Module):
         key = self._split(self.key_projection(memory))
         value = self._split(self.value_projection(memory))
         context = linear_context(key, value, seen=seen)  # (sentences, heads, F, F)
-        return EfficientState(None, context.repeat_interleave(batch // max(sentences, 1), dim=0))
+        return EfficientState(None, context.repeat_interleave(beams, dim=0))
 
     @observed
     def step(
@@ -197,24 +190,20 @@ class EfficientAttention(nn.Module):
         Args:
             x: (batch, 1, dim)
             state: from `start` or the last step
-            return_map: for other layers; here the keys are gone, and it is an error
+            return_map: not supported, since the state does not hold the keys
 
         Returns: (batch, 1, out_dim), and the new state
         """
         if return_map:
             raise ValueError(
                 "a step of efficient attention has no map, since its state does not hold the "
-                "keys; ask forward for it, with return_map=True"
+                "keys; use forward with return_map=True"
             )
         if observer.observing:
             reason = "the state of a step does not hold the keys; edit forward instead"
             observer.reject_edit(observer.observers(), reason)
         self._check(query=x)
-        if x.shape[:2] != (state.batch, 1):
-            raise ValueError(
-                f"step takes one position of each sequence, ({state.batch}, 1, {self.dim}), got "
-                f"{tuple(x.shape)}"
-            )
+        check_step(x, state, self.dim)
         query = self._split(self.query_projection(x))
         if state.context is not None:
             return self._join(query.softmax(-1) @ state.context), state
@@ -245,14 +234,17 @@ class EfficientAttention(nn.Module):
         return f"{self.dim}, heads={self.heads}"
 
 
-def _parted(mask: Mask, offset: int) -> tuple[Mask | None, bool]:
-    """Which keys are real, and whether the mask is causal on top of that.
+def _split_mask(mask: Mask, offset: int) -> tuple[Mask | None, bool]:
+    """Split a mask into the keys that are real and whether it is causal.
 
     Args:
         offset: position of the first query if the last one sits on the last key
     """
     if type(mask) is And:
-        (left, causal), (right, also) = _parted(mask.left, offset), _parted(mask.right, offset)
+        (left, causal), (right, also) = (
+            _split_mask(mask.left, offset),
+            _split_mask(mask.right, offset),
+        )
         if left is None or right is None:
             return (right if left is None else left), causal or also
         return left & right, causal or also
@@ -261,8 +253,7 @@ def _parted(mask: Mask, offset: int) -> tuple[Mask | None, bool]:
         return None, True
     if not mask.ignores_queries():
         raise ValueError(
-            f"efficient attention cannot hide keys from one query and not another, as {mask} does; "
-            "it takes causal(), masks that are the same for all queries such as lengths(keys), "
-            "and both with &"
+            "efficient attention takes causal(), masks that are the same for all queries such as "
+            f"lengths(keys), and both with &, got {mask}"
         )
     return mask, False

@@ -1,4 +1,4 @@
-"""Attention over a graph: each node attends to the nodes that an edge connects it with."""
+"""Attention over a graph: each node attends to its neighbours."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from regard.layers.edges import check_edges, edge_map, edge_scores, edge_softmax
 
 
 class AttendedEdges(NamedTuple):
-    """The new nodes, and the weights of the edges, (E, heads), in the order they came in."""
+    """The new nodes, and the weights of the edges, (E, heads), in their order."""
 
     output: Tensor
     map: Tensor
@@ -30,13 +30,11 @@ class GAT(nn.Module):
 
         e(i, j) = LeakyReLU(aᵀ [W hᵢ ‖ W hⱼ]) = LeakyReLU(a₁·W hᵢ + a₂·W hⱼ)
 
-    The sum is split, so that each node is weighed once and an edge only adds two numbers. All
-    targets rank their sources alike; `GATv2` can do more.
+    The sum is split: each node is scored once, and an edge adds two numbers. All targets rank
+    their sources in the same order; `GATv2` lifts this restriction.
     """
 
-    def __init__(
-        self, in_dim: int, out_dim: int, heads: int, *, negative_slope: float, bias: bool
-    ) -> None:
+    def __init__(self, out_dim: int, heads: int, *, negative_slope: float) -> None:
         super().__init__()
         self.target = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, out_dim)))
         self.source = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, out_dim)))
@@ -62,7 +60,13 @@ class GATv2(nn.Module):
     """
 
     def __init__(
-        self, in_dim: int, out_dim: int, heads: int, *, negative_slope: float, bias: bool
+        self,
+        in_dim: int,
+        out_dim: int,
+        heads: int,
+        *,
+        negative_slope: float = 0.2,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.target = nn.Linear(in_dim, heads * out_dim, bias=bias)
@@ -85,14 +89,13 @@ class GATv2(nn.Module):
         return by_rows(rows, query, elements=key.numel())
 
 
-SCORES: dict[str, Callable[..., nn.Module]] = {"gat": GAT, "gatv2": GATv2}
-"""Scores by name, built as Score(in_dim, out_dim, heads, negative_slope=, bias=)."""
+SCORES = ("gat", "gatv2")
 
 COMBINE: dict[str, Callable[[Tensor], Tensor]] = {
     "concat": lambda heads: heads.flatten(-2),
     "mean": lambda heads: heads.mean(-2),
 }
-"""What becomes of the heads, (N, heads, out_dim): side by side, or their average."""
+"""How heads (N, heads, out_dim) are combined: concatenated, or averaged."""
 
 
 class GraphAttention(nn.Module):
@@ -101,9 +104,9 @@ class GraphAttention(nn.Module):
         h'ᵢ = Σⱼ softmaxⱼ(e(i, j)) · W hⱼ,  over the edges j → i
 
     Veličković et al. 2018, eq. 2-6, with the score of that paper ("gat") or of Brody et al. 2022
-    ("gatv2"). A node where no edge ends gives the bias, which starts at zero. An edge that is
-    listed twice counts twice. Self-loops are up to the caller: see `with_self_loops`. Several
-    graphs are one graph whose parts are not connected.
+    ("gatv2"). A node without incoming edges gives the bias, which starts at zero. An edge listed
+    twice counts twice. Self-loops are not added: see `with_self_loops`. A batch of graphs is one
+    graph with several components.
 
     >>> layer = GraphAttention(5, 7, heads=3)
     >>> edges = torch.tensor([[0, 1, 2], [1, 0, 0]])  # 0 → 1, 1 → 0, 2 → 0
@@ -115,14 +118,14 @@ class GraphAttention(nn.Module):
         in_dim: width of a node
         out_dim: width of one head's output
         heads: number of heads
-        score: "gat", "gatv2", or any score of `attend`, which then sees W h as query and key,
+        score: "gat", "gatv2", or any score of `attend`, which gets W h as query and key,
             (..., M, out_dim) and (..., N, out_dim); a module with a method
-            `of_nodes(nodes, value) -> (query, key)` makes its own
+            `of_nodes(nodes, value) -> (query, key)` computes its own
         combine: "concat", heads · out_dim wide, or "mean", for a last layer (eq. 6)
-        negative_slope: of the LeakyReLU in the two scores with a name
-        dropout: probability of dropping a weight in train mode
-        value_dropout: of dropping an entry of W h in train mode, after the scores have seen it,
-            as the authors' program does
+        negative_slope: of the LeakyReLU in "gat" and "gatv2"; 0.2 if None
+        dropout: of the weights, in train mode
+        value_dropout: of W h, in train mode, after the scores were computed, as in the authors'
+            program
         bias: whether to add a learned vector to the output, and inside "gatv2"
     """
 
@@ -134,7 +137,7 @@ class GraphAttention(nn.Module):
         *,
         score: str | Score = "gat",
         combine: str = "concat",
-        negative_slope: float = 0.2,
+        negative_slope: float | None = None,
         dropout: float = 0.0,
         value_dropout: float = 0.0,
         bias: bool = True,
@@ -154,7 +157,13 @@ class GraphAttention(nn.Module):
                     f"score should be one of {', '.join(SCORES)}, a score module or a callable "
                     f"(query, key) -> scores, got {score!r}"
                 )
-            score = SCORES[score](in_dim, out_dim, heads, negative_slope=negative_slope, bias=bias)
+            slope = 0.2 if negative_slope is None else negative_slope
+            if score == "gat":
+                score = GAT(out_dim, heads, negative_slope=slope)
+            else:
+                score = GATv2(in_dim, out_dim, heads, negative_slope=slope, bias=bias)
+        elif negative_slope is not None:
+            raise ValueError("negative_slope is an option of score='gat' and score='gatv2'")
         self.in_dim, self.out_dim, self.heads = in_dim, out_dim, heads
         self.value = nn.Linear(in_dim, heads * out_dim, bias=False)
         self.score = score
@@ -177,7 +186,7 @@ class GraphAttention(nn.Module):
 
         Args:
             nodes: (N, in_dim)
-            edges: (2, E), edge e from node edges[0, e] to edges[1, e], which reads from it
+            edges: (2, E), edge e from node edges[0, e] to edges[1, e], which attends to it
             mask: instead of edges: a Mask or bool (N, N), True where node i may attend to j
             return_map: also return the weights
 
@@ -219,7 +228,7 @@ class GraphAttention(nn.Module):
     def _notify(
         self, weights: Tensor, value: Tensor, context: Tensor, target: Tensor, source: Tensor
     ) -> None:
-        """Notify observers of the edges as a map, (heads, N, N)."""
+        """Notify observers, with a lazy map (heads, N, N) and the weights of the edges."""
         nodes, by_heads = len(value), value.transpose(0, 1)  # (heads, N, dim)
         call = observer.AttentionCall(
             by_heads,
@@ -266,17 +275,17 @@ class GraphAttention(nn.Module):
         if nodes.dim() != 2 or nodes.shape[1] != self.in_dim:
             raise ValueError(f"nodes should be (N, {self.in_dim}), got {tuple(nodes.shape)}")
         if (edges is None) == (mask is None):
-            came = "neither" if edges is None else "both"
-            raise ValueError(f"GraphAttention takes edges or a mask, got {came}")
+            got = "neither" if edges is None else "both"
+            raise ValueError(f"GraphAttention takes either edges or a mask, got {got}")
         if not len(nodes):
-            raise ValueError("the graph is empty: there are no nodes to attend")
+            raise ValueError("the graph has no nodes")
         if edges is None:
             return
         check_edges(edges, len(nodes))
         if not edges.shape[1]:
             raise ValueError(
-                f"the graph is empty: {len(nodes)} nodes without an edge; to let each node at "
-                f"least see itself, pass with_self_loops(edges, {len(nodes)})"
+                f"the graph has {len(nodes)} nodes and no edges; to let each node attend to "
+                f"itself, pass with_self_loops(edges, {len(nodes)})"
             )
 
     def extra_repr(self) -> str:

@@ -1,6 +1,6 @@
-"""Hard attention: each query chooses one key, and takes its value.
+"""Hard attention: each query takes the value of a single key.
 
-A choice has no gradient of its own. Three estimators make it trainable:
+A choice has no gradient. Three estimators make it trainable:
 
 | estimator | the choice in training | its gradient |
 |---|---|---|
@@ -8,8 +8,7 @@ A choice has no gradient of its own. Three estimators make it trainable:
 | `HardGumbel(τ)` | a sample of softmax(s) | that of softmax((s + g) / τ), the sample's relaxation |
 | `choose` and `reinforce_loss` | a sample of softmax(s) | reward · ∇ log p, unbiased |
 
-In eval mode all of them take the best key; without gradients that costs one gathered value for
-each query.
+In eval mode all of them take the best key; without gradients only that value is read.
 """
 
 import math
@@ -57,16 +56,16 @@ class HardGumbel:
 
 
 class Choice(NamedTuple):
-    """What was chosen, and how likely that was."""
+    """The choice of each query, and its probability."""
 
     output: Tensor  # (..., M, width), the chosen values
-    chosen: Tensor  # (..., M), which keys; −1 where a query may see none
+    chosen: Tensor  # (..., M), indices of keys; −1 for a query without a visible key
     log_probability: Tensor  # (..., M), of the choice
-    entropy: Tensor  # (..., M), of the distribution it was drawn from, in nats
+    entropy: Tensor  # (..., M), of the distribution over keys, in nats
 
 
 class HardAttention(nn.Module):
-    """Attend to one key: the output is the value of the best, or of a sampled one.
+    """Attend to one key: the best one, or a sample.
 
         s ~ Multinoulli(softmax(score(q, k))),  output = v_s
 
@@ -122,7 +121,7 @@ class HardAttention(nn.Module):
         mask: Mask | Tensor | None = None,
         return_map: bool = False,
     ) -> Tensor | Attended:
-        """The chosen value of each query; gradients go through the estimator.
+        """The chosen value of each query, with the gradient of the estimator.
 
         Args:
             query: (..., M, dim)
@@ -156,9 +155,9 @@ class HardAttention(nn.Module):
         *,
         mask: Mask | Tensor | None = None,
     ) -> Choice:
-        """A sample, in train mode, or the best key, in eval mode, with its log-probability.
+        """A sample in train mode, or the best key in eval mode, with its log-probability.
 
-        The choice itself has no gradient: `reinforce_loss` trains it by its log-probability.
+        The output has no gradient with respect to the choice; use `reinforce_loss`.
 
         Args: those of `forward`
         """
@@ -210,7 +209,7 @@ class HardAttention(nn.Module):
 
 
 def _best(request: Request, seed: Tensor | None, query: Tensor, rows: slice) -> Tensor:
-    """The best visible key of some rows, −1 if there is none; with a seed, a sample. (..., r, 1)"""
+    """The best visible key of some rows, −1 if none is; with a seed, a sample. (..., r, 1)"""
     scores, mask = request.scores(query, None), request.visible(rows)
     if seed is not None:
         size = (request.queries, request.keys)
@@ -233,7 +232,7 @@ def _map(request: Request, choice: Choice) -> AttentionMap:
 
 
 def _likelihood(request: Request, query: Tensor, index: Tensor, rows: slice) -> Tensor:
-    """The log-probability of a choice and the entropy it was made in, (..., rows, 2)."""
+    """The log-probability of a choice and the entropy of its distribution, (..., rows, 2)."""
     scores, mask = request.scores(query, None), request.visible(rows)
     if mask is not None:
         blind = ~mask.any(-1, keepdim=True)
@@ -249,3 +248,77 @@ def _likelihood(request: Request, query: Tensor, index: Tensor, rows: slice) -> 
 def _perturbed(scores: Tensor, uniform: Tensor) -> Tensor:
     """Scores with Gumbel noise g = −log(−log u)."""
     return scores - (-uniform.log()).log()
+
+
+class MovingBaseline(nn.Module):
+    """The expected reward: a moving average. Xu et al. 2015, section 4.1.
+
+        b_k = 0.9 · b_(k−1) + 0.1 · mean reward
+
+    Call it once per training step. The average is a buffer of the module.
+
+    >>> baseline = MovingBaseline(decay=0.5)
+    >>> baseline(torch.tensor([1.0, 3.0])), baseline(torch.tensor([4.0]))
+    (tensor(0.), tensor(1.))
+
+    Args:
+        decay: the weight of the old average, 0.9 in the paper
+    """
+
+    value: Tensor
+
+    def __init__(self, decay: float = 0.9) -> None:
+        super().__init__()
+        if not 0.0 <= decay < 1.0:
+            raise ValueError(f"decay must be at least 0 and below 1, got {decay}")
+        self.decay = decay
+        self.register_buffer("value", torch.zeros(()))
+
+    def forward(self, reward: Tensor) -> Tensor:
+        """The baseline before this reward, a scalar; in train mode it is then updated."""
+        before = self.value.clone()
+        if self.training:
+            self.value.lerp_(reward.detach().mean().to(self.value.dtype), 1.0 - self.decay)
+        return before
+
+
+def reinforce_loss(
+    log_probability: Tensor,
+    reward: Tensor,
+    *,
+    baseline: Tensor | float = 0.0,
+    entropy: Tensor | None = None,
+    entropy_weight: float = 0.0,
+) -> Tensor:
+    """A loss whose gradient raises the probability of rewarded choices.
+
+        −mean[ (R − b) · log p(choice) + λ · H ]
+
+    Williams 1992; with the entropy term, Xu et al. 2015, eq. 12. Add it to the loss of the task.
+
+    >>> log_probability = torch.tensor([-1.0, -2.0], requires_grad=True)
+    >>> loss = reinforce_loss(log_probability, reward=torch.tensor([1.0, 0.0]), baseline=0.5)
+    >>> loss.backward(); log_probability.grad
+    tensor([-0.2500,  0.2500])
+
+    Args:
+        log_probability: of the choices, (batch, ...)
+        reward: R, higher is better, with the first dimensions of `log_probability`: the choices
+            of a sequence share its reward
+        baseline: b, broadcast to the reward
+        entropy: H, like `log_probability`; it encourages exploration
+        entropy_weight: λ
+
+    Returns: a scalar
+    """
+    if reward.shape != log_probability.shape[: reward.dim()]:
+        raise ValueError(
+            f"reward should be {tuple(log_probability.shape)} like log_probability, or its first "
+            f"dimensions, got {tuple(reward.shape)}"
+        )
+    advantage = (reward - baseline).detach()
+    advantage = advantage.reshape(*reward.shape, *(1,) * (log_probability.dim() - reward.dim()))
+    loss = -(advantage * log_probability).mean()
+    if entropy is not None:
+        loss = loss - entropy_weight * entropy.mean()
+    return loss

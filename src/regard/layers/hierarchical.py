@@ -1,4 +1,4 @@
-"""Hierarchical attention: words make sentences, sentences make a document."""
+"""Hierarchical attention: words are pooled to sentences, and sentences to a document."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,14 +10,14 @@ from regard.attention import Attended, attend
 from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, lengths
-from regard.layers.padding import padding, without_padding
+from regard.layers.masking import padding_mask, zero_padding
 
 Encoder = Callable[[Tensor, Tensor], Tensor]
-"""(x (N, L, dim), lengths (N,)) -> (N, L, dim'), with each sequence on its own."""
+"""(x (N, L, dim), lengths (N,)) -> (N, L, dim'), each sequence independently."""
 
 
 class AttentionPooling(nn.Module):
-    """A whole sequence as one vector: its average, weighted by a learned query.
+    """Pool a sequence to one vector: its average, weighted by a learned query.
 
         u_t = tanh(W h_t + b),  α = softmax(uᵀ u_w),  s = Σ_t α_t h_t
 
@@ -51,15 +51,15 @@ class AttentionPooling(nn.Module):
 
         Args:
             x: (..., L, dim)
-            mask: what is real: lengths (...,), bool (..., L) with True = real, or a Mask
+            mask: which is real: lengths (...,), bool (..., L) with True = real, or a Mask
             return_map: also return the lazy map, (..., 1, L)
 
         Returns: (..., dim), or `Attended(output, map)`
         """
         if x.dim() < 2 or x.shape[-1] != self.dim:
             raise ValueError(f"x should be (..., length, {self.dim}), got {tuple(x.shape)}")
-        mask = padding(mask, x)
-        x = without_padding(x, mask)
+        mask = padding_mask(mask, x)
+        x = zero_padding(x, mask)
         key = torch.tanh(self.projection(x)).to(x.dtype)  # (..., L, hidden)
         attended = attend(
             self.query.to(x.dtype), key, x, score="dot", mask=mask, return_map=return_map
@@ -70,7 +70,7 @@ class AttentionPooling(nn.Module):
 
 
 class HierarchicallyAttended(NamedTuple):
-    """The document (B, dim), and what it was made of.
+    """The document (B, dim), and the maps that led to it.
 
     `word_map` (B, S, 1, W) has the weight of each word in its sentence, `sentence_map` (B, 1, S)
     that of each sentence in the document.
@@ -82,16 +82,16 @@ class HierarchicallyAttended(NamedTuple):
 
 
 class HierarchicalAttention(nn.Module):
-    """Words are pooled to sentences, and sentences to a document, each by attention.
+    """Pool words to sentences, and sentences to a document, by attention.
 
         s_i = Σ_t α_it h_it,  d = Σ_i α_i h_i
 
     Yang et al. 2016, eq. 5-7 and 8-10; `AttentionPooling` has the formula of α. In the paper
-    h_it are words encoded by a GRU and h_i sentences encoded by another; both are injected here,
-    and without them h are the words and the s_i themselves. The same serves for any two levels:
-    patches, regions and an image.
+    h_it are words encoded by a GRU and h_i sentences encoded by another; these encoders are
+    arguments, and without them h are the words and the s_i themselves. Any two levels will do,
+    such as patches and regions of an image.
 
-    A sentence without words gets no weight and a document without sentences gives zeros.
+    A sentence without words gets weight zero, and a document without sentences gives zeros.
 
     >>> layer = HierarchicalAttention(5)
     >>> words = torch.randn(2, 3, 7, 5)  # two documents of up to three sentences of seven words
@@ -102,12 +102,12 @@ class HierarchicalAttention(nn.Module):
 
     Args:
         dim: width of the words
-        hidden: width of u on both levels; that of what is pooled if not given
+        hidden: width of u on both levels; the width of the pooled vectors if not given
         word_encoder: (words (N, W, dim), lengths (N,)) -> (N, W, word_dim), for N sentences at
             once, some of which may have length 0
-        word_dim: what the word encoder gives, `dim` if not given
+        word_dim: width of the word encoder's output, `dim` if not given
         sentence_encoder: (sentences (B, S, word_dim), lengths (B,)) -> (B, S, sentence_dim)
-        sentence_dim: what the sentence encoder gives, `word_dim` if not given
+        sentence_dim: width of the sentence encoder's output, `word_dim` if not given
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class HierarchicalAttention(nn.Module):
         of_sentences = of_sentences.masked_fill(place >= of_documents.unsqueeze(-1), 0)
 
         word_mask = lengths(of_sentences)
-        words = without_padding(words, word_mask)
+        words = zero_padding(words, word_mask)
         if self.word_encoder is not None:
             encoded = self.word_encoder(words.flatten(0, 1), of_sentences.flatten())
             words = _checked("word", encoded, (batch * sentences, longest, self.words.dim))
@@ -170,7 +170,7 @@ class HierarchicalAttention(nn.Module):
 
 
 def _encoded(level: str, encoder: Encoder | None, width: int | None, given: int) -> int:
-    """The width of what an encoder gives."""
+    """The width of an encoder's output."""
     if encoder is None and width not in (None, given):
         raise ValueError(
             f"{level}_dim={width} needs a {level}_encoder that turns width {given} into {width}; "
@@ -180,11 +180,11 @@ def _encoded(level: str, encoder: Encoder | None, width: int | None, given: int)
 
 
 def _checked(level: str, encoded: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """What an encoder gave, if it is what it should be."""
+    """The output of an encoder, checked."""
     if not isinstance(encoded, Tensor) or encoded.shape != shape:
-        came = tuple(encoded.shape) if isinstance(encoded, Tensor) else type(encoded).__name__
+        got = tuple(encoded.shape) if isinstance(encoded, Tensor) else type(encoded).__name__
         raise ValueError(
-            f"{level}_encoder should return a tensor {shape}, got {came}; {level}_dim is its width"
+            f"{level}_encoder should return a tensor {shape}, got {got}; {level}_dim is its width"
         )
     return encoded
 
@@ -195,13 +195,13 @@ def _counts(name: str, counts: Tensor | None, words: Tensor, dims: int) -> Tenso
     if counts is None:
         return torch.full(shape, most, device=words.device)
     if counts.dtype == torch.bool or counts.is_floating_point():
-        raise TypeError(f"{name} should be whole numbers {tuple(shape)}, got {counts.dtype}")
+        raise TypeError(f"{name} should be integers {tuple(shape)}, got {counts.dtype}")
     if counts.shape != shape:
         raise ValueError(
             f"{name} should be {tuple(shape)} for words {tuple(words.shape)}, got "
             f"{tuple(counts.shape)}"
         )
-    if not torch.compiler.is_compiling() and counts.numel():
+    if counts.numel() and not counts.is_meta and not torch.compiler.is_compiling():
         low, high = (int(end) for end in counts.aminmax())
         if low < 0 or high > most:
             raise ValueError(

@@ -7,7 +7,7 @@ from regard.attention import Attended, attend
 from regard.attention.observer import observed
 from regard.core.mask import Mask, causal
 from regard.layers.cache import Past
-from regard.layers.heads import mask_over_heads
+from regard.layers.masking import mask_over_heads
 from regard.layers.position import Rotary
 
 

@@ -1,6 +1,6 @@
-"""Local attention: each query looks at a window of keys, around its own position or a learned one.
+"""Local attention: each query attends to a window of keys, around its own or a learned position.
 
-Time and memory are those of the window, not of the sequence, for any score, with dropout, and in
+Time and memory grow with the window, not with the sequence, for any score, with dropout, and in
 backward.
 """
 
@@ -20,15 +20,15 @@ from regard.core.names import find_score
 from regard.core.normalize import softmax
 from regard.core.request import Request, make_request
 from regard.core.score import General, Location, Score, precise
-from regard.layers.cache import Past, SharedMemory, start
+from regard.layers.cache import Past, SharedMemory, check_step, start
 from regard.layers.dropout import check_dropout
-from regard.layers.heads import computed_map
+from regard.layers.masking import computed_map
 from regard.layers.role import AttentionRole
 from regard.layers.windows import around, in_chunks, interval
 
 
 class PredictedCenter(nn.Module):
-    """Where to look, from the query alone: p = S · sigmoid(v · tanh(W h)). Luong 2015, eq. 9.
+    """The centre of a window, from the query: p = S · sigmoid(v · tanh(W h)). Luong 2015, eq. 9.
 
     >>> PredictedCenter(5)(torch.zeros(2, 3, 5), torch.tensor([[[8]], [[4]]]))[..., 0].detach()
     tensor([[4., 4., 4.],
@@ -48,23 +48,23 @@ class PredictedCenter(nn.Module):
     def forward(self, query: Tensor, length: Tensor) -> Tensor:
         """Positions from 0 to S for queries (..., M, dim) and S (..., M or 1, 1), (..., M, 1)."""
         share = self.outer(torch.tanh(self.inner(query)))
-        share = share.to(precise(share.dtype)).sigmoid()  # half precision counts to 256 only
+        share = share.to(precise(share.dtype)).sigmoid()  # bfloat16 has integers up to 256 only
         return length * share
 
 
 class LocalAttention(nn.Module):
     """Attend to the 2D + 1 keys around a centre p, [p − D, p + D]. Luong et al. 2015, section 3.2.
 
-    Monotonic (local-m), without `center`: query t looks around its own position, p = t, and its
+    Monotonic (local-m), without `center`: query t attends around its own position, p = t, and its
     weights are the softmax of the scores within the window.
 
     Predictive (local-p), with a `center`: p is a function of the query, and the weights of the
-    softmax are lowered away from it (eq. 10), so that p learns:
+    softmax decrease away from it (eq. 10), which gives p a gradient:
 
         w(s) = softmax(scores)(s) · exp(−(s − p)² / 2σ²),  σ = D / 2
 
-    The window counts from what the query may see at all: under a mask S is the end of that, the
-    length of a sentence, or the query's own position under `causal()`.
+    Under a mask S is the end of what the query may attend to: the length of a sentence, or the
+    query's own position under `causal()`.
 
     >>> import regard
     >>> x = torch.randn(3, 7, 5)
@@ -76,7 +76,7 @@ class LocalAttention(nn.Module):
 
     Args:
         dim: width of the queries
-        window: D, how many keys to see on either side of the centre
+        window: D, the number of keys on either side of the centre
         key_dim: width of the keys, `dim` if None
         score: a name, a module or a callable; `General(dim, key_dim)` if None
         center: a module (query (B, M, dim), S (B, M, 1)) -> p (B, M, 1), such as
@@ -103,7 +103,7 @@ class LocalAttention(nn.Module):
         least = 0 if center is None else 1
         if window < least:
             raise ValueError(
-                f"window counts the keys on either side of the centre and must be {least} or "
+                f"window, the number of keys on either side of the centre, must be {least} or "
                 f"more{' for a predicted centre' if least else ''}, got {window}"
             )
         check_dropout(dropout)
@@ -163,7 +163,7 @@ class LocalAttention(nn.Module):
         """
         if memory is not None:
             self._check(key=memory)
-        near = self.center is None and not isinstance(self.score, Location)  # those count from 0
+        near = self.center is None and not isinstance(self.score, Location)  # position from 0
         keep = self.window + 1 if near else None
         return start(batch, memory, memory_mask, lambda memory: (memory,), keep=keep)
 
@@ -178,14 +178,10 @@ class LocalAttention(nn.Module):
             state: from `start` or the last step; it stays valid
 
         Returns: (batch, 1, key_dim) or `Attended(output, map)`, and the new state. The map is
-            over the keys that the state remembers.
+            over the keys that the state keeps.
         """
         self._check(query=x)
-        if x.shape[:2] != (state.batch, 1):
-            raise ValueError(
-                f"the state is of {state.batch} sequences, so x should be ({state.batch}, 1, "
-                f"{self.dim}), got {tuple(x.shape)}"
-            )
+        check_step(x, state, self.dim)
         if isinstance(state, Past):
             self._check(key=x)
             state = state.append(x)
@@ -217,7 +213,7 @@ class LocalAttention(nn.Module):
         compute: Callable[[Request, Tensor], Tensor],
         return_map: bool,
     ) -> Tensor | Attended:
-        """Compute in chunks, around positions or learned centres, what is one attention call."""
+        """One attention call, computed in chunks around positions or predicted centres."""
         centers: list[Tensor] = []
 
         def run(request: Request) -> Tensor:
@@ -231,7 +227,7 @@ class LocalAttention(nn.Module):
     def _along(self, request: Request, offset: int) -> Tensor:
         """Attend around each query's own position.
 
-        Most scores have a path that skips what a mask hides; the others, and dropout, go in chunks.
+        Most scores have a path that skips hidden keys; others, and dropout, are done in chunks.
         """
         near = window(self.window, self.window, offset=offset)
         tensors = (request.query, request.key, request.value)
@@ -254,18 +250,18 @@ class LocalAttention(nn.Module):
         request = make_request(query, key, value, score=score, mask=mask)
         if len(request.leading) > 1:
             raise ValueError(
-                f"local attention has no heads: a mask should be (M, N) or (batch, M, N), got "
-                f"{request.mask} for query {tuple(query.shape)}"
+                f"mask should be (M, N) or (batch, M, N), without heads, got {request.mask} for "
+                f"query {tuple(query.shape)}"
             )
         return request
 
     def _predicted(self, request: Request) -> Tensor:
-        """The centres p that the layer learned, (B, M, 1)."""
+        """The predicted centres p, (B, M, 1)."""
         assert self.center is not None
         return self.center(request.query, interval(request).high)
 
     def _fade(self, distance: Tensor) -> Tensor | None:
-        """What is left of a weight at a distance from a learned centre: exp(−d² / 2σ²)."""
+        """The factor of a weight at a distance from a predicted centre: exp(−d² / 2σ²)."""
         if self.center is None:
             return None
         return torch.exp(-2.0 * (distance / self.window).square())  # σ = D / 2

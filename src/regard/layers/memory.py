@@ -1,29 +1,33 @@
-"""The Neural Turing Machine's memory: read and write heads over slots, step by step."""
+"""The Neural Turing Machine's memory: read and write heads over slots, step by step.
+
+The steps of Graves et al. 2014, sections 3.1 to 3.3, are functions of `memory` (..., slots, width)
+and weights (..., heads, slots), a distribution over the slots for each head:
+
+    content → interpolate → shift → sharpen → weights;  erase and add change the memory
+"""
 
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.attention import observer
 from regard.attention.observer import observed
 from regard.core.map import AttentionMap
+from regard.core.score import cosine
 from regard.core.weighted_sum import weighted_sum
-from regard.layers.addressing import content, erase_and_add, interpolate, sharpen, shift
 
 
 class MemoryState(NamedTuple):
-    """What a memory remembers between two steps, and where its heads looked.
-
-    The weights are the attention of the last step: stacked over time, they are its picture.
-    """
+    """The memory between two steps, and the weights of its heads in the last one."""
 
     memory: Tensor  # (batch, slots, width)
     read_weights: Tensor  # (batch, reads, slots)
     write_weights: Tensor  # (batch, writes, slots)
 
     def read(self) -> Tensor:
-        """What the read heads see: r = Σᵢ w(i) · M(i), eq. 2, (batch, reads · width)."""
+        """The content read: r = Σᵢ w(i) · M(i), eq. 2, (batch, reads · width)."""
         return weighted_sum(self.read_weights, self.memory).flatten(-2)
 
     def reorder(self, index: Tensor) -> "MemoryState":
@@ -34,14 +38,13 @@ class MemoryState(NamedTuple):
 class MemoryAttention(nn.Module):
     """Attention over an external memory that it also writes. Graves et al. 2014, section 3.
 
-    Each head turns the controller's output into a key k, a key strength β, a gate g, a shift
-    s and a power γ, and from them, the memory and its last weights makes new weights (eq. 5-9).
-    A write head also makes an erase vector e and an add vector a.
+    Each head projects the controller's output to a key k, a key strength β, a gate g, a shift s
+    and a power γ; with the memory and its last weights they give new weights (eq. 5-9). A write
+    head also has an erase vector e and an add vector a.
 
-    The order is that of the equations' time indices: the write heads address the memory
-    M(t − 1) of the last step and change it into M(t); the read heads address and read M(t), so
-    that what is written at a step can be read at it. The controller of the next step gets the
-    read: `state.read()` is also there before the first step.
+    The write heads address the memory M(t − 1) of the last step and change it into M(t); the read
+    heads address and read M(t), so that what is written in a step can be read in it. The
+    controller of the next step gets `state.read()`, which is defined before the first step, too.
 
     >>> import torch
     >>> layer = MemoryAttention(11, slots=7, width=5, reads=2)
@@ -52,11 +55,11 @@ class MemoryAttention(nn.Module):
 
     Args:
         controller_dim: width of the controller's output
-        slots: number of memory slots; no parameter depends on it
+        slots: number of memory slots, independent of the parameters
         width: numbers per slot
         reads: number of read heads
         writes: number of write heads
-        shift: how far a head may move in a step, in either direction
+        shift: the farthest shift of a head in a step, in either direction
     """
 
     def __init__(
@@ -76,8 +79,8 @@ class MemoryAttention(nn.Module):
                 raise ValueError(f"{name} must be 1 or more, got {size}")
         if shift < 0 or 2 * shift + 1 > slots:
             raise ValueError(
-                f"shift must be from 0 to {(slots - 1) // 2}, so that its {2 * shift + 1} moves "
-                f"end in different ones of the {slots} slots, got {shift}"
+                f"shift must be from 0 to {(slots - 1) // 2} for {slots} slots, so that its "
+                f"{2 * shift + 1} shifts differ, got {shift}"
             )
         self.controller_dim, self.slots, self.width = controller_dim, slots, width
         self.reads, self.writes, self.shift = reads, writes, shift
@@ -86,10 +89,10 @@ class MemoryAttention(nn.Module):
         self.write_heads = nn.Linear(controller_dim, writes * (address + 2 * width))
 
     def start(self, batch: int) -> MemoryState:
-        """The state before the first step: a memory with almost nothing in it, heads on slot 0.
+        """The state before the first step: a memory of 1e-6 everywhere, heads on slot 0.
 
-        The memory is not zero but 1e-6 throughout, the start that Collier & Beel 2018 found to
-        learn most reliably: an empty slot then has a direction that a key can ask for.
+        Collier & Beel 2018 found this to learn most reliably: empty slots have a direction that a
+        key can be similar to.
         """
         parameter = self.read_heads.weight
         memory = parameter.new_full((batch, self.slots, self.width), 1e-6)
@@ -125,8 +128,8 @@ class MemoryAttention(nn.Module):
 
     def _address(self, head: Tensor, memory: Tensor, previous: Tensor) -> Tensor:
         """The new weights of heads (batch, heads, address), (batch, heads, slots)."""
-        moves = 2 * self.shift + 1
-        key, strength, gate, kernel, power = head.split([self.width, 1, 1, moves, 1], dim=-1)
+        shifts = 2 * self.shift + 1
+        key, strength, gate, kernel, power = head.split([self.width, 1, 1, shifts, 1], dim=-1)
         weights = content(memory, key, F.softplus(strength))
         weights = interpolate(weights, previous, gate.sigmoid())
         weights = shift(weights, kernel.softmax(-1))
@@ -136,8 +139,8 @@ class MemoryAttention(nn.Module):
         batch = len(state.memory)
         if controller.shape != (batch, self.controller_dim):
             raise ValueError(
-                f"the controller's output should be (batch, controller_dim), here "
-                f"{(batch, self.controller_dim)}, got {tuple(controller.shape)}"
+                f"controller should be (batch, controller_dim) = {(batch, self.controller_dim)}, "
+                f"got {tuple(controller.shape)}"
             )
         expected = {
             "memory": (batch, self.slots, self.width),
@@ -157,7 +160,7 @@ class MemoryAttention(nn.Module):
 
 
 def _notify(state: MemoryState, read: Tensor) -> None:
-    """Notify observers where the heads wrote and read, as maps (batch, heads, 1, slots)."""
+    """Notify observers of the write and the read, as maps (batch, heads, 1, slots)."""
     value = state.memory.unsqueeze(1)  # (batch, 1, slots, width)
 
     def call(weights: Tensor, output: Tensor | None, part: str) -> observer.AttentionCall:
@@ -172,3 +175,93 @@ def _notify(state: MemoryState, read: Tensor) -> None:
     observer.notify(listening, call(state.write_weights, None, "write"))
     heads = read.unflatten(-1, (state.read_weights.shape[1], 1, -1))  # (batch, reads, 1, width)
     observer.notify(listening, call(state.read_weights, heads, "read"))
+
+
+def content(memory: Tensor, key: Tensor, strength: Tensor) -> Tensor:
+    """Address slots by content: softmax over slots of β · cos(k, M(i)). Eq. 5 and 6.
+
+    The cosine of a key or a slot of zeros is 0, without gradient.
+
+    >>> memory = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> content(memory, key=torch.tensor([[2.0, 0.0]]), strength=torch.tensor([[20.0]]))
+    tensor([[1.0000e+00, 2.0612e-09, 2.0612e-09]])
+
+    Args:
+        memory: (..., slots, width)
+        key: (..., heads, width)
+        strength: β, above 0, (..., heads, 1)
+
+    Returns: (..., heads, slots)
+    """
+    return torch.softmax(cosine(key, memory, strength), dim=-1)
+
+
+def interpolate(content: Tensor, previous: Tensor, gate: Tensor) -> Tensor:
+    """Interpolate between content weights and those of the last step: g·wᶜ + (1 − g)·w. Eq. 7.
+
+    Args:
+        content: (..., heads, slots)
+        previous: (..., heads, slots)
+        gate: g, from 0 to 1, (..., heads, 1)
+    """
+    return gate * content + (1 - gate) * previous
+
+
+def shift(weights: Tensor, kernel: Tensor) -> Tensor:
+    """Shift weights by circular convolution: w̃(i) = Σⱼ w(j) · s(i − j), modulo slots. Eq. 8.
+
+    >>> shift(torch.tensor([[0.0, 0.0, 1.0]]), kernel=torch.tensor([[0.0, 0.1, 0.9]]))
+    tensor([[0.9000, 0.0000, 0.1000]])
+
+    Args:
+        weights: (..., heads, slots)
+        kernel: s, a distribution over the shifts −n … n, (..., heads, 2n + 1)
+    """
+    reach = kernel.shape[-1] // 2
+    moved = [weights.roll(move, dims=-1) for move in range(-reach, reach + 1)]
+    return (torch.stack(moved, dim=-1) * kernel.unsqueeze(-2)).sum(-1)
+
+
+def sharpen(weights: Tensor, power: Tensor) -> Tensor:
+    """Sharpen what shifting blurred: w(i)^γ / Σⱼ w(j)^γ. Eq. 9.
+
+    Weights are first divided by the largest, so that the sum is at least 1 for any γ. Weights
+    that are all zero stay zero.
+
+    >>> sharpen(torch.tensor([[0.0, 0.25, 0.75]]), power=torch.tensor([[2.0]]))
+    tensor([[0.0000, 0.1000, 0.9000]])
+
+    Args:
+        weights: (..., heads, slots)
+        power: γ, from 1, (..., heads, 1)
+    """
+    largest = weights.detach().amax(dim=-1, keepdim=True)
+    scaled = (weights / largest.masked_fill(largest == 0, 1.0)) ** power
+    return scaled / scaled.sum(-1, keepdim=True).clamp(min=1.0)
+
+
+def erase_and_add(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor:
+    """Write: M(i) · Πₕ (1 − wₕ(i)·eₕ) + Σₕ wₕ(i)·aₕ. Eq. 3 and 4.
+
+    All heads erase before any adds, so that their order does not matter.
+
+    >>> erase_and_add(
+    ...     memory=torch.tensor([[5.0, 5.0], [5.0, 5.0]]),
+    ...     weights=torch.tensor([[1.0, 0.0]]),
+    ...     erase=torch.tensor([[1.0, 0.0]]),
+    ...     add=torch.tensor([[2.0, 3.0]]),
+    ... )
+    tensor([[2., 8.],
+            [5., 5.]])
+
+    Args:
+        memory: (..., slots, width)
+        weights: (..., heads, slots)
+        erase: e, from 0 to 1, (..., heads, width)
+        add: a, (..., heads, width)
+
+    Returns: (..., slots, width)
+    """
+    for head in range(weights.shape[-2]):
+        memory = memory * (1 - weights[..., head, :, None] * erase[..., head, None, :])
+    return memory + weights.transpose(-1, -2) @ add

@@ -1,4 +1,4 @@
-"""Multi-dimensional attention: a score for every feature, not one for every pair."""
+"""Multi-dimensional attention: a score for every feature of every pair."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -6,8 +6,7 @@ from torch.nn import functional as F
 from regard.attention import Attended, attend, attend_features
 from regard.attention.observer import observed
 from regard.core.mask import Mask
-from regard.layers.heads import mask_over_heads, without_hidden
-from regard.layers.padding import padding, without_padding
+from regard.layers.masking import mask_over_heads, padding_mask, zero_hidden, zero_padding
 
 
 class MultiDimensionalAttention(nn.Module):
@@ -49,7 +48,7 @@ class MultiDimensionalAttention(nn.Module):
                 f"dim, key_dim and value_dim must be 1 or more, got {dim}, {key_dim}, {value_dim}"
             )
         if not scale > 0:
-            raise ValueError(f"scale bounds the scores and must be above 0, got {scale}")
+            raise ValueError(f"scale, the bound of the scores, must be above 0, got {scale}")
         self.query_projection = nn.Linear(dim, value_dim)  # W₁, b
         self.key_projection = nn.Linear(key_dim, value_dim, bias=False)  # W₂
         self.scale = scale
@@ -71,7 +70,7 @@ class MultiDimensionalAttention(nn.Module):
             key: (B, N, key_dim), the query if not given
             value: (B, N, value_dim), the key if not given
             mask: a Mask, or bool (M, N) or (B, M, N) with True = may attend
-            return_map: also return the lazy map, (B, value_dim, M, N): features stand like heads
+            return_map: also return the lazy map, (B, value_dim, M, N): features are like heads
 
         Returns: (B, M, value_dim), or `Attended(output, map)`
         """
@@ -79,7 +78,7 @@ class MultiDimensionalAttention(nn.Module):
         value = key if value is None else value
         self._check(query, key, value)
         if mask is not None:
-            query, key, value = without_hidden(query, key, value, mask_over_heads(mask))
+            query, key, value = zero_hidden(query, key, value, mask_over_heads(mask))
         return attend_features(
             self.query_projection(query).to(value.dtype),
             self.key_projection(key).to(value.dtype),
@@ -106,7 +105,7 @@ class MultiDimensionalAttention(nn.Module):
 
 
 class SourceToToken(nn.Module):
-    """A whole sequence as one vector, feature by feature.
+    """Pool a sequence to one vector, feature by feature.
 
         s_j = Wᵀ σ(W₁ x_j + b₁) + b,  P_j = softmax over j of each feature of s_j
         o = Σ_j P_j ⊙ x_j
@@ -120,7 +119,7 @@ class SourceToToken(nn.Module):
     torch.Size([2, 5])
 
     Args:
-        dim: width of the positions, and the number of scores that each gets
+        dim: width of the positions, and number of scores of each
         hidden: width between W₁ and W, `dim` if not given
     """
 
@@ -140,8 +139,8 @@ class SourceToToken(nn.Module):
 
         Args:
             x: (B, L, dim)
-            mask: what is real: lengths (B,), bool (B, L) with True = real, or a Mask
-            return_map: also return the lazy map, (B, dim, 1, L): features stand like heads
+            mask: which is real: lengths (B,), bool (B, L) with True = real, or a Mask
+            return_map: also return the lazy map, (B, dim, 1, L): features are like heads
 
         Returns: (B, dim), or `Attended(output, map)`
         """
@@ -149,10 +148,10 @@ class SourceToToken(nn.Module):
             raise ValueError(
                 f"x should be (batch, length, {self.inner.in_features}), got {tuple(x.shape)}"
             )
-        mask = padding(mask, x)
-        x = without_padding(x, mask)
+        mask = padding_mask(mask, x)
+        x = zero_padding(x, mask)
         scores = self.outer(F.elu(self.inner(x))).to(x.dtype)  # (B, L, dim)
-        # each feature is a head whose keys are its scores and whose one query is 1
+        # each feature is a head with its scores as keys and 1 as its only query
         attended = attend(
             x.new_ones(1, 1),
             scores.mT.unsqueeze(-1),  # (B, dim, L, 1)

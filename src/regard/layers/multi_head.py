@@ -1,4 +1,4 @@
-"""Multi-head attention: several small attentions side by side, on projections of their own."""
+"""Multi-head attention: several attentions in parallel, each on its own projections."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,14 +12,13 @@ from regard.core.names import find_score
 from regard.core.score import Score
 from regard.layers.cache import Past, SharedMemory, start
 from regard.layers.dropout import check_dropout
-from regard.layers.from_torch import multi_head_from_torch
-from regard.layers.heads import (
+from regard.layers.masking import (
     GroupedMask,
     computed_map,
     mask_over_heads,
     split_heads,
     ungrouped_map,
-    without_hidden,
+    zero_hidden,
 )
 from regard.layers.per_head import per_head
 from regard.layers.position import ALiBi, Position, Rotary
@@ -35,10 +34,8 @@ class MultiHeadAttention(nn.Module):
         head_h = attend(Q W_Q,h, K W_K,h, V W_V,h),  output = [head_1 ; … ; head_H] W_O
 
     Vaswani et al. 2017, section 3.2.2. With fewer `kv_heads` than heads, groups of heads share
-    keys and values: Ainslie et al. 2023. The projections are adaptive weights: they let inputs of
-    different widths meet, and let likeness lower a weight, which raw likeness cannot.
-
-    Without positions the layer knows no order: permute its inputs and its outputs are permuted.
+    keys and values: Ainslie et al. 2023. Without `position` the layer is equivariant: permuting
+    its inputs permutes its outputs.
 
     >>> import torch, regard
     >>> layer = MultiHeadAttention(12, heads=4, kv_heads=2)
@@ -53,20 +50,20 @@ class MultiHeadAttention(nn.Module):
     Args:
         dim: width of the queries, and of all heads together
         heads: number of heads, a divisor of `dim`
-        kv_heads: number of heads that keys and values have, a divisor of `heads`; all if None
+        kv_heads: number of heads of keys and values, a divisor of `heads`; all if None
         key_dim: width of the keys, `dim` if None
         value_dim: width of the values, `key_dim` if None
         out_dim: width of the output, `dim` if None
-        output_projection: False leaves out W_O: the output is the heads side by side
+        output_projection: False leaves out W_O: the output is the concatenated heads
         score: a name, a module or callable on the width of a head, shared by all heads, or a
             sequence of them, one for each head
-        position: an object with the hooks of `Position`: its `forward` is applied to queries and
-            keys at the border (and to values that are the keys), `rotate` to those of each head,
-            `bias` is added to the scores
+        position: an object with the methods of `Position`: `forward` is applied to the inputs (and
+            to values that are the keys), `rotate` to queries and keys of each head, and `bias` is
+            added to the scores
         dropout: of the weights, in train mode
         bias: whether the projections have one
-        qk_norm: makes, from the width of a head, a module that normalizes queries, and another
-            for keys, such as `nn.RMSNorm`. Henry et al. 2020
+        qk_norm: from the width of a head to a module that normalizes queries, and another for
+            keys, such as `nn.RMSNorm`. Henry et al. 2020
     """
 
     role: AttentionRole | None = None  # set by the model
@@ -96,8 +93,8 @@ class MultiHeadAttention(nn.Module):
         check_dropout(dropout)
         if not output_projection and out_dim not in (None, dim):
             raise ValueError(
-                f"without an output projection the output is as wide as all heads together, "
-                f"{dim}; leave out out_dim={out_dim} or output_projection=False"
+                f"output_projection=False gives an output of width dim={dim}, got "
+                f"out_dim={out_dim}; leave one of them out"
             )
         self.dim, self.heads, self.kv_heads, self.dropout = dim, heads, kv_heads, dropout
         self._widths = {"query": dim, "key": key_dim, "value": value_dim}
@@ -122,7 +119,7 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Projections of Glorot & Bengio 2010, without bias."""
+        """Initialize projections as in Glorot & Bengio 2010, and biases with zero."""
         for part in self.children():
             if isinstance(part, nn.Linear):
                 nn.init.xavier_uniform_(part.weight)
@@ -135,8 +132,31 @@ class MultiHeadAttention(nn.Module):
 
         Masks are inverted: see `regard.from_torch_mha`.
         """
-        arguments, weights = multi_head_from_torch(layer)
-        new = cls(**arguments).to(layer.out_proj.weight)
+        if layer.bias_k is not None or layer.add_zero_attn:
+            raise ValueError(
+                "add_bias_kv and add_zero_attn add keys that are not in the input, which "
+                "MultiHeadAttention does not do; build the nn.MultiheadAttention without them"
+            )
+        new = cls(
+            layer.embed_dim,
+            layer.num_heads,
+            key_dim=layer.kdim,
+            value_dim=layer.vdim,
+            dropout=layer.dropout,
+            bias=layer.in_proj_bias is not None,
+        )
+        names = ("query_projection", "key_projection", "value_projection")
+        parts: tuple[Tensor, ...]
+        if layer.in_proj_weight is None:
+            parts = (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight)
+        else:
+            parts = layer.in_proj_weight.chunk(3)
+        weights = {f"{name}.weight": part for name, part in zip(names, parts, strict=True)}
+        if layer.in_proj_bias is not None:
+            parts = layer.in_proj_bias.chunk(3)
+            weights |= {f"{name}.bias": part for name, part in zip(names, parts, strict=True)}
+        weights |= {f"output_projection.{n}": t for n, t in layer.out_proj.state_dict().items()}
+        new = new.to(layer.out_proj.weight)
         new.load_state_dict(weights)
         return new.train(layer.training)
 
@@ -171,7 +191,7 @@ class MultiHeadAttention(nn.Module):
         self._check(query=query, key=key, value=value)
         mask = None if mask is None else mask_over_heads(mask)
         shared = value is key
-        query, key, value = without_hidden(query, key, value, mask)
+        query, key, value = zero_hidden(query, key, value, mask)
         M, N = query.shape[1], key.shape[1]
         offset = N - M if offset is None else offset
         same = query is key and offset == 0
@@ -198,12 +218,12 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             batch: number of sequences to decode
-            memory: (sentences, N, key_dim), to attend to that instead of to the steps so far;
+            memory: (sentences, N, key_dim), to attend to instead of the steps so far;
                 `batch` is the number of sentences, or a multiple of it if beams share them
             memory_mask: which of it is real: a Mask that is the same for all queries, or bool
                 (sentences, N)
 
-        Returns: a state with `reorder(index)`, which picks beams
+        Returns: a state, with `reorder(index)` for beams
         """
         if memory is not None:
             self._check(key=memory, value=memory)
@@ -219,14 +239,14 @@ class MultiHeadAttention(nn.Module):
         `forward(x, memory, mask=memory_mask, offset=0)`.
 
         Args:
-            x: (batch, 1, dim); several positions at once, such as a prompt, may come too
+            x: (batch, 1, dim), or several positions at once, such as a prompt
             state: from `start` or the last step; it stays valid
 
         Returns: (batch, 1, out_dim) or `Attended(output, map)`, and the new state
         """
         self._check(query=x)
         if len(x) != state.batch:
-            raise ValueError(f"the state is of {state.batch} sequences, got x {tuple(x.shape)}")
+            raise ValueError(f"x should be ({state.batch}, 1, {self.dim}), got {tuple(x.shape)}")
         offset, steps = state.length, x.shape[1]
         placed = self.position(x, offset)
         q = self._queries(placed, offset)
@@ -271,7 +291,7 @@ class MultiHeadAttention(nn.Module):
     def _held(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory (sentences, N, key_dim)."""
         memory = self.position(memory, 0)
-        # in one piece, or every step would copy them
+        # contiguous, or every step would copy them
         return self._keys(memory, 0).contiguous(), self._values(memory).contiguous()
 
     def _queries(self, x: Tensor, offset: int) -> Tensor:
@@ -289,7 +309,7 @@ class MultiHeadAttention(nn.Module):
         return _split(self.value_projection(x), self.kv_heads)
 
     def _position_bias(self, q: Tensor, N: int, offset: int) -> Tensor | None:
-        """What positions add to the scores, (heads, M, N), or None."""
+        """The bias that positions add to the scores, (heads, M, N), or None."""
         return self.position.bias(q.shape[2], N, offset, device=q.device, dtype=q.dtype)
 
     def _attend(
@@ -331,7 +351,7 @@ class MultiHeadAttention(nn.Module):
         return (context.flatten(1, 2), ungrouped_map(map)) if grouped else (context, map)
 
     def _plain(self, q: Tensor, k: Tensor) -> bool:
-        """Whether a step needs no more than two products."""
+        """Whether `attend_step` can compute a step."""
         drops = self.training and self.dropout > 0
         return self.score == "scaled_dot" and not drops and can_step(q, k)
 
@@ -372,14 +392,14 @@ def _checked_position(position: Position | None, heads: int, width: int) -> Posi
     if not callable(position) or not hasattr(position, "rotate") or not hasattr(position, "bias"):
         raise TypeError(
             f"position should have forward, rotate and bias, got {type(position).__name__}; "
-            "derive it from regard.layers.Position and override the hook it needs"
+            "derive it from regard.layers.Position and override the method it needs"
         )
     if isinstance(position, ALiBi) and position.heads != heads:
-        raise ValueError(f"ALiBi({position.heads}) does not fit {heads} heads; use ALiBi({heads})")
+        raise ValueError(f"position should be ALiBi({heads}), got ALiBi({position.heads})")
     if isinstance(position, Rotary) and position.dim != width:
         raise ValueError(
-            f"Rotary({position.dim}) does not fit heads of width {width}; use Rotary({width}), "
-            "with another dim or number of heads if that is odd"
+            f"position should be Rotary({width}), the width of a head, got Rotary({position.dim}); "
+            "if that is odd, choose another dim or number of heads"
         )
     return position
 

@@ -1,4 +1,4 @@
-"""Another score for every head."""
+"""A separate score for every head."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -52,7 +52,7 @@ class PerHead(nn.Module):
 
 
 class PerHeadDot(PerHead):
-    """Scores that are all dot products in disguise: together they are one, too."""
+    """Scores that can all be rewritten as dot products, and so can be fused."""
 
     def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
         forms = [score.as_dot(q, k) for score, q, k in self._each(query, key)]
@@ -63,7 +63,7 @@ class PerHeadDot(PerHead):
 
 
 def per_head(scores: Sequence[str | Score] | nn.ModuleList, heads: int) -> PerHead:
-    """One score for each of `heads` heads, fused where all of them can be."""
+    """One score for each of `heads` heads, fused if all of them can be."""
     if len(scores) != heads:
         raise ValueError(
             f"score has {len(scores)} scores for {heads} heads; give one for each head, or a "

@@ -1,23 +1,23 @@
-"""Positions: how an attention that knows no order is told where things stand.
+"""Positions: attention itself is independent of the order of its inputs.
 
-A position object is injected into layers and models and offers three hooks. Each is a no-op
-in `Position`, and each class below gives one of them a meaning:
+A position object has three methods, called by layers and models. In `Position` they do nothing;
+each class below overrides one of them:
 
 | class | `forward(x)` embeddings | `rotate(x)` queries, keys | `bias(M, N)` scores |
 |---|---|---|---|
 | Position | x | x | None |
 | PositionalEncoding | x + sinusoids | x | None |
 | Learned | x + parameters | x | None |
-| Rotary | x | x, turned by its position | None |
+| Rotary | x | x, rotated by its position | None |
 | ALiBi | x | x | −slope · distance |
 
 A model calls `forward` on its embeddings once; an attention layer calls `rotate` on the
 queries and keys of each head and adds `bias` to the scores. `offset` is the position of the
-first row, for decoding step by step. Tables are made at each call, which costs less than one
-addition to a batch: nothing is cached, no buffer depends on a length, and angles are computed
-in float64, because float32 loses 1e-4 of an angle at position 1000.
+first row, for decoding step by step. Tables are computed at each call, which costs less than one
+addition to a batch, so that no buffer depends on a length. Angles are computed in float64: float32
+loses 1e-4 of an angle at position 1000.
 
-To add one: derive from `Position` and override the hook it needs.
+To add one, derive from `Position` and override the method it needs.
 """
 
 import math
@@ -27,14 +27,14 @@ from torch import Tensor, nn
 
 
 class Position(nn.Module):
-    """No positions: every hook leaves its argument alone. The default of attention layers."""
+    """No positions: every method returns its argument. The default of attention layers."""
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         """Embeddings (..., L, dim) with positions offset … offset + L − 1 added."""
         return x
 
     def rotate(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Queries or keys of a head (..., L, dim), turned by their positions."""
+        """Queries or keys of a head (..., L, dim), rotated by their positions."""
         return x
 
     def bias(
@@ -46,7 +46,7 @@ class Position(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> Tensor | None:
-        """What to add to the scores of M queries and N keys, (heads, M, N), or nothing."""
+        """The bias of the scores of M queries and N keys, (heads, M, N), or None."""
         return None
 
 
@@ -89,7 +89,7 @@ class Learned(Position):
 
     Args:
         dim: width of the embeddings
-        max_length: number of positions there are; a longer input is an error
+        max_length: number of positions; a longer input is an error
     """
 
     def __init__(self, dim: int, max_length: int) -> None:
@@ -103,9 +103,8 @@ class Learned(Position):
         end = offset + x.shape[-2]
         if offset < 0 or end > max_length:
             raise ValueError(
-                f"positions {offset} to {end - 1} were asked for, but max_length={max_length} "
-                f"learned positions 0 to {max_length - 1} exist; build Learned(dim={dim}, "
-                f"max_length={max(end, 1)}) or shorten the input"
+                f"positions should be from 0 to {max_length - 1}, got {offset} to {end - 1}; build "
+                f"Learned(dim={dim}, max_length={max(end, 1)}) or shorten the input"
             )
         return x + self.weight[offset:end].to(x.dtype)
 
@@ -114,12 +113,12 @@ class Learned(Position):
 
 
 class Rotary(Position):
-    """Turn each pair of features by an angle that grows with the position. Su et al. 2021, eq. 15.
+    """Rotate each pair of features by an angle proportional to the position. Su 2021, eq. 15.
 
         (x₂ᵢ + j·x₂ᵢ₊₁) · e^(j · pos · base^(−2i/dim))
 
-    Lengths do not change, and the dot product of a turned query at m and key at n depends on
-    m − n alone.
+    Norms do not change, and the dot product of a rotated query at m and key at n depends on
+    m − n only.
 
     >>> Rotary(2).rotate(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
     tensor([[1.0000, 0.0000],
@@ -134,7 +133,7 @@ class Rotary(Position):
         super().__init__()
         if _positive("dim", dim) % 2:
             raise ValueError(
-                f"Rotary turns pairs of features, so dim must be even, got {dim}; "
+                f"Rotary rotates pairs of features, so dim must be even, got {dim}; "
                 f"use a head width of {dim - 1} or {dim + 1}"
             )
         self.dim = dim
@@ -148,25 +147,24 @@ class Rotary(Position):
         pairs = x.to(dtype).unflatten(-1, (-1, 2))  # (..., L, dim/2, 2)
         if torch.compiler.is_compiling():  # a compiler fuses real numbers, but not complex ones
             a, b = pairs.unbind(-1)
-            turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
-        else:  # one complex product is six times as quick as the four real ones
-            turned = torch.view_as_real(_as_complex(pairs) * torch.complex(cos, sin))
-        return turned.flatten(-2).to(x.dtype)
+            rotated = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
+        else:  # one complex product is six times as fast as four real ones
+            rotated = torch.view_as_real(_as_complex(pairs) * torch.complex(cos, sin))
+        return rotated.flatten(-2).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, base={self.base:g}"
 
 
 class ALiBi(Position):
-    """Lower each score by its distance times a slope of the head. Press et al. 2022, section 3.
+    """Penalize each score by distance times a slope of the head. Press et al. 2022, section 3.
 
         bias(h, i, j) = −slope(h) · |i − j|
 
     With a power of two of heads, head h of n has the slope 2^(−8h/n), h = 1 … n. Other counts
-    take the slopes of the next smaller power of two p, and then, for the heads that are left,
-    the 1st, 3rd, 5th … slope of 2p heads, which lie between those.
-
-    The distance counts in both directions; under a causal mask only the one back remains.
+    take the slopes of the next smaller power of two p, and for the remaining heads the 1st, 3rd,
+    5th … slope of 2p heads, which lie between those. The distance is absolute, for keys before
+    and after the query.
 
     >>> ALiBi(8).slopes[:3]
     (0.5, 0.25, 0.125)
@@ -197,7 +195,7 @@ class ALiBi(Position):
         """−slope · |i − j| for M queries and N keys.
 
         Args:
-            M: number of queries; a block of rows is asked for with its own M and offset
+            M: number of queries; a block of rows has its own M and offset
             N: number of keys, at positions 0 … N − 1
             offset: position of the first query, by default N − M: the last one on the last key
             dtype: of the result, torch's default if not given
@@ -206,7 +204,7 @@ class ALiBi(Position):
         """
         offset = N - M if offset is None else offset
         dtype = torch.get_default_dtype() if dtype is None else dtype
-        exact = torch.promote_types(dtype, torch.float32)  # float16 counts to 2048 only
+        exact = torch.promote_types(dtype, torch.float32)  # float16 has integers up to 2048 only
         query = torch.arange(offset, offset + M, device=device)
         key = torch.arange(N, device=device)
         nearness = (-(key - query.unsqueeze(-1)).abs()).to(exact)  # (M, N)
@@ -230,7 +228,7 @@ def _angles(x: Tensor, dim: int, base: float, offset: int) -> Tensor:
 
 
 def _as_complex(pairs: Tensor) -> Tensor:
-    """Pairs (..., 2) read as complex numbers; copied where their places in memory forbid it."""
+    """Pairs (..., 2) as complex numbers; copied where their memory layout requires it."""
     odd = any(stride % 2 for stride in pairs.stride()[:-1]) or pairs.storage_offset() % 2
     if odd or pairs.stride(-1) != 1:
         pairs = pairs.clone(memory_format=torch.contiguous_format)

@@ -1,6 +1,6 @@
-"""A recurrent layer over whole sentences, alone or asking at every step what another one left.
+"""Recurrent layers over whole sentences, with or without attention at every step.
 
-Where the compiled loops can run, all steps are one operation; elsewhere they are torch's.
+Where the compiled loops can run, all steps are one operation; elsewhere torch runs them.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from regard.core.process import limit_threads_after_fork
 from regard.core.score import Additive
 from regard.paths import kernels
 
-LANES = 16  # the loops take whole vectors
+LANES = 16  # numbers of a vector
 NAMES = "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"
 
 
 def recur(
     layer: nn.RNNBase, x: Tensor, first: Sequence[Tensor] = (), counts: Tensor | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """What `layer(x, first)` gives where the first `counts[b]` positions of sentence b are real.
+    """`layer(x, first)`, where the first `counts[b]` positions of sentence b are real.
 
     >>> layer, x = nn.GRU(3, 5, batch_first=True, bidirectional=True), torch.randn(2, 7, 3)
     >>> states, (last,) = recur(layer, x, counts=torch.tensor([7, 4]))
@@ -35,8 +35,8 @@ def recur(
         first: the state before the first step, (B, H), and for an LSTM its cell; zero if not given
         counts: (B,), all T positions if None
 
-    Returns: states (B, T, directions · H), of no meaning where nothing is real, and the last
-        state, (B, directions · H), and for an LSTM its cell
+    Returns: states (B, T, directions · H), undefined at padding, and the last state,
+        (B, directions · H), and for an LSTM its cell
     """
     if not can_unroll(layer, x, *first):
         return _by_torch(layer, x, first, counts)
@@ -49,7 +49,7 @@ def recur(
     return torch.cat(states, -1), [torch.cat(parts, -1) for parts in zip(*ends, strict=True)]
 
 
-def recur_asking(
+def recur_attending(
     layer: nn.RNNBase,
     x: Tensor,
     first: Sequence[Tensor],
@@ -57,12 +57,12 @@ def recur_asking(
     memory: Tensor,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """States whose predecessors ask, where the context joins the input. Bahdanau et al. 2015.
+    """States that attend with the previous state and take in the context. Bahdanau et al. 2015.
 
         αᵢ = softmax(score(sᵢ₋₁, h)),  sᵢ = layer([xᵢ ; Σⱼ αᵢⱼ hⱼ], sᵢ₋₁)
 
-    The context's way into the gates is linear, so the memory goes it once, before the first step:
-    W (Σⱼ αⱼ hⱼ) = Σⱼ αⱼ (W hⱼ). It takes what `can_unroll` accepts.
+    The context enters the gates linearly, so the memory is projected once, before the first step:
+    W (Σⱼ αⱼ hⱼ) = Σⱼ αⱼ (W hⱼ). The inputs must satisfy `can_unroll`.
 
     Args:
         layer: one `nn.GRU` or `nn.LSTM` of one direction, batch first, for inputs D + E wide
@@ -78,8 +78,8 @@ def recur_asking(
 
     limit_threads_after_fork()
     (into, given, bias, given_bias), hidden = _parameters(layer), layer.hidden_size
-    start = [_whole(part) for part in first]
-    query = _whole(_whole(score.query_weight), 0)
+    start = [_padded(part) for part in first]
+    query = _padded(_padded(score.query_weight), 0)
     # split, not slices: its backward is one concatenation, not two matrices filled with zeros
     from_x, from_context = into.split([x.shape[2], memory.shape[2]], dim=1)
     states, _, _, weights = Recurrence.apply(
@@ -88,9 +88,9 @@ def recur_asking(
         start[1] if len(start) == 2 else x.new_empty(len(x), 0),
         torch.cat((query, given)),
         given_bias,
-        _whole(score.project(memory)),
+        _padded(score.project(memory)),
         F.linear(memory, from_context),
-        _whole(score.vector),
+        _padded(score.vector),
         _counted(None, x),
         _counted(lengths, memory),
         False,
@@ -99,7 +99,7 @@ def recur_asking(
 
 
 def can_unroll(layer: nn.RNNBase, *tensors: Tensor) -> bool:
-    """Whether the compiled loops can take a layer and tensors, here and now."""
+    """Whether the compiled loops can run a layer on tensors."""
     weight = layer.all_weights[0][1]
     dtype = weight.dtype
     return (
@@ -122,18 +122,18 @@ def _run(
 
     limit_threads_after_fork()
     (into, given, bias, given_bias), hidden = _parameters(layer, reverse), layer.hidden_size
-    start = [_whole(part) for part in first] or [x.new_zeros(len(x), given.shape[1])] * 2
-    nobody = x.new_empty(len(x), 0, 0)  # to be asked
+    start = [_padded(part) for part in first] or [x.new_zeros(len(x), given.shape[1])] * 2
+    empty = x.new_empty(len(x), 0, 0)  # no memory to attend to
     steps = _counted(counts, x)
     states, last, cell, _ = Recurrence.apply(
         F.linear(x, into, bias),
         start[0],
-        start[1] if isinstance(layer, nn.LSTM) else nobody.flatten(1),
+        start[1] if isinstance(layer, nn.LSTM) else empty.flatten(1),
         given,
         given_bias,
-        nobody,
-        nobody,
-        nobody.flatten(),
+        empty,
+        empty,
+        empty.flatten(),
         steps,
         steps,
         reverse,
@@ -143,7 +143,7 @@ def _run(
 
 
 def _parameters(layer: nn.RNNBase, reverse: bool = False) -> list[Tensor]:
-    """Weights and biases of inputs and of states, gate by gate in whole vectors.
+    """Weights and biases of inputs and of states, each gate padded to whole vectors.
 
     Those of the states begin, for a GRU, with the last gate, n.
     """
@@ -154,12 +154,12 @@ def _parameters(layer: nn.RNNBase, reverse: bool = False) -> list[Tensor]:
     ]
     if gates == 3:
         parts[1], parts[3] = parts[1].roll(1, 0), parts[3].roll(1, 0)
-    parts[1] = _whole(parts[1])
-    return [_whole(part, 1).flatten(0, 1) for part in parts]
+    parts[1] = _padded(parts[1])
+    return [_padded(part, 1).flatten(0, 1) for part in parts]
 
 
-def _whole(tensor: Tensor, dim: int = -1) -> Tensor:
-    """The tensor with zeros behind one dimension, up to whole vectors."""
+def _padded(tensor: Tensor, dim: int = -1) -> Tensor:
+    """The tensor, padded with zeros along a dimension to whole vectors."""
     missing = -tensor.shape[dim] % LANES
     behind = tensor.dim() - 1 - dim % tensor.dim()
     return F.pad(tensor, (0, 0) * behind + (0, missing)) if missing else tensor
@@ -172,7 +172,7 @@ def _counted(counts: Tensor | None, x: Tensor) -> Tensor:
 def _by_torch(
     layer: nn.RNNBase, x: Tensor, first: Sequence[Tensor], counts: Tensor | None
 ) -> tuple[Tensor, list[Tensor]]:
-    """The same by the layer itself, which packs sentences so that no end has seen padding."""
+    """The same by torch, with packed sentences, so that padding does not reach the last state."""
     start = [part.unsqueeze(0) for part in first]
     hidden = tuple(start) if len(start) == 2 else start[0] if start else None
     packed: Tensor | PackedSequence = x

@@ -20,9 +20,9 @@ from regard.core.mask import Mask, as_mask, causal
 from regard.core.score import Score
 from regard.layers.dropout import check_dropout, drop
 from regard.layers.efficient import EfficientAttention, EfficientState
-from regard.layers.moves import Moves, as_moves
 from regard.layers.multi_head import MultiHeadAttention, MultiHeadState
 from regard.layers.position import Position
+from regard.layers.reorder import BatchReorder, as_reorder
 
 SelfAttention = Callable[[int, int], MultiHeadAttention | EfficientAttention]
 """(dim, heads) -> a self-attention."""
@@ -212,10 +212,10 @@ class DecoderState(NamedTuple):
     past: MultiHeadState
     memory: MultiHeadState
 
-    def reorder(self, index: Tensor | Moves) -> "DecoderState":
+    def reorder(self, index: Tensor | BatchReorder) -> "DecoderState":
         """The state of other beams: entry i becomes what entry index[i] was."""
-        moves = as_moves(index, self.past.batch)
-        return DecoderState(self.past.reorder(moves), self.memory.reorder(moves))
+        order = as_reorder(index, self.past.batch)
+        return DecoderState(self.past.reorder(order), self.memory.reorder(order))
 
 
 class DecoderLayer(nn.Module):

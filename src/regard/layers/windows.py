@@ -1,8 +1,8 @@
-"""A window of keys for each query, at the cost of the windows: two ways to bring them together.
+"""Attention to a window of keys for each query, in time and memory of the windows.
 
-Both work on chunks of queries, each with the few keys that its windows need, and never on the
-M × N map. Where each query looks around its own position, the chunks are neighbours; where the
-centres may be anywhere, the queries are sorted by them first.
+Both functions work on chunks of queries, each with the keys of its windows, and never on the
+M × N map. `in_chunks` is for windows around each query's own position; `around` is for any centres,
+by which it first sorts the queries.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ from regard.layers.dropout import drop
 from regard.paths.additive import with_kernel
 
 CHUNK = 64
-"""The fewest queries that are worked on together."""
+"""The smallest number of queries of a chunk."""
 
 
 class Interval(NamedTuple):
-    """The keys [low, high) that each query can see, (B, M, 1), and whether it sees all of them."""
+    """The range [low, high) of keys of each query, (B, M, 1), and whether all in it are visible."""
 
     low: Tensor
     high: Tensor
@@ -35,15 +35,15 @@ class Interval(NamedTuple):
 
 
 def interval(request: Request) -> Interval:
-    """What the mask of a request (B, M, N) lets each query see."""
+    """The range of keys that the mask of a request (B, M, N) leaves to each query."""
     full: Tensor | bool = True
     if request.mask is None:
         low = torch.zeros((), dtype=torch.long, device=request.query.device)
         high = low + request.keys
     else:
         low, high, full = request.mask.key_range(request.grid)
-    if isinstance(full, Tensor):  # a compiler cannot look
-        full = not torch.compiler.is_compiling() and bool(full.all())
+    if isinstance(full, Tensor):  # a compiler has no values
+        full = not (full.is_meta or torch.compiler.is_compiling()) and bool(full.all())
     shape = (*request.leading, request.queries)
     return Interval(low.expand(shape).unsqueeze(-1), high.expand(shape).unsqueeze(-1), full)
 
@@ -51,7 +51,7 @@ def interval(request: Request) -> Interval:
 def in_chunks(request: Request, window: int, offset: int, dropout: float) -> Tensor:
     """Attend to the keys around each query's own position, [i + offset − D, i + offset + D].
 
-    Neighbouring queries are worked on together, with the keys of all their windows.
+    A chunk is a run of neighbouring queries with the keys of all their windows.
 
     Args:
         request: query (B, M, Dq), key (B, N, Dk), value (B, N, Dv) and mask
@@ -98,14 +98,14 @@ def around(
 ) -> Tensor:
     """Attend to the keys around any centres p, those of [p − D, p + D].
 
-    Queries with near centres are worked on together: the keys are parted into stretches, and each
-    chunk holds queries whose centres lie on one stretch, with the keys within D of it.
+    The keys are divided into stretches, and each chunk holds queries whose centres lie on one
+    stretch, with the keys within D of it.
 
     Args:
         request: query (B, M, Dq), key (B, N, Dk), value (B, N, Dv) and mask
         window: D
         center: p, whole numbers or not, (B, M, 1)
-        fade: from the distance to the centre to a factor on the weights, or None
+        fade: from the distance to the centre to a factor of the weights, or None
         dropout: of the weights
 
     Returns: (B, M, Dv)
@@ -138,7 +138,7 @@ def around(
         if dense is not None:
             at = (sequence.unsqueeze(-1), row.unsqueeze(-1), place.unsqueeze(-2))
             visible &= dense[at]
-        seen = visible.any(-2).unsqueeze(-1)  # NaN in a key that nobody sees stays there
+        seen = visible.any(-2).unsqueeze(-1)  # NaN in a hidden key stays there
         place = place + sequence * N
         keys = torch.where(seen, F.embedding(place, key), 0.0)
         values = torch.where(seen, F.embedding(place, value), 0.0)
@@ -161,7 +161,7 @@ def around(
 
 
 def _lowered(request: Request) -> tuple[Tensor, Tensor, Score]:
-    """Queries, keys and a score that knows no positions; a location score has them as keys."""
+    """Queries, keys and a score independent of positions; a location score has them as keys."""
     lowered = lower(request)
     if isinstance(lowered.score, DotScore):
         return lowered.query, lowered.key, lowered.score
@@ -169,16 +169,16 @@ def _lowered(request: Request) -> tuple[Tensor, Tensor, Score]:
 
 
 class _Parts(NamedTuple):
-    """Which queries are worked on together: chunks of R, some places of which stay empty."""
+    """Chunks of R queries, some of whose slots stay empty."""
 
-    row: Tensor  # (B, chunks, R), the query at each place, any where it is empty
-    taken: Tensor  # (B, chunks, R), whether there is one
-    slot: Tensor  # (B, M), the place of each query, counted through the chunks
-    first: Tensor  # (B, chunks, 1), the first key of the stretch on which the centres lie
+    row: Tensor  # (B, chunks, R), the query in each slot, any where it is empty
+    taken: Tensor  # (B, chunks, R), whether the slot is used
+    slot: Tensor  # (B, M), the slot of each query, counted through the chunks
+    first: Tensor  # (B, chunks, 1), the first key of the stretch
     stretch: int
 
     def take(self, tensor: Tensor) -> Tensor:
-        """Rows of (B, M, D) at their places, zeros at empty ones, (B, chunks, R, D)."""
+        """Rows of (B, M, D) in their slots, zeros in empty ones, (B, chunks, R, D)."""
         index = self.row.flatten(1).unsqueeze(-1).expand(-1, -1, tensor.shape[-1])
         return torch.where(
             self.taken.unsqueeze(-1), tensor.gather(1, index).unflatten(1, self.row.shape[1:]), 0
@@ -203,7 +203,7 @@ def _part(center: Tensor, keys: int, stretch: int) -> _Parts:
 
 
 def _dense(request: Request, rows: slice) -> Tensor:
-    """The mask of some rows, written out, (B, rows, N)."""
+    """The dense mask of some rows, (B, rows, N)."""
     block = request.visible(rows)
     assert block is not None
     return block.expand(*request.leading, rows.stop - rows.start, request.keys)

@@ -19,7 +19,7 @@ from regard.core.score import Additive, Score
 from regard.layers.cache import Past, SharedMemory
 from regard.layers.hard import HardGumbel
 from regard.layers.local import LocalAttention, PredictedCenter
-from regard.layers.recurrence import can_unroll, recur_asking
+from regard.layers.recurrence import can_unroll, recur_attending
 from regard.layers.role import ENCODER_DECODER
 from regard.models.memory import Memory
 from regard.models.options import find_score
@@ -88,7 +88,7 @@ class GlobalAligner(nn.Module):
     ) -> tuple[Tensor, Tensor] | None:
         """All steps of a layer whose states are the queries; None if they have to be single steps.
 
-        Args: those of `recur_asking`
+        Args: those of `recur_attending`
 
         Returns: states (batch, T, hidden) and contexts (batch, T, key_dim)
         """
@@ -103,7 +103,7 @@ class GlobalAligner(nn.Module):
         ):
             return None
         counts = None if memory.mask() is None else memory.lengths
-        states, weights = recur_asking(layer, x, first, self.score, memory.states, counts)
+        states, weights = recur_attending(layer, x, first, self.score, memory.states, counts)
         contexts = torch.bmm(weights, memory.states)
         if listening:
             query = torch.cat((first[0].unsqueeze(1), states[:, :-1]), dim=1)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.layers.cache import Past, SharedMemory
 from regard.layers.dropout import drop
-from regard.layers.moves import Moves, as_moves
+from regard.layers.reorder import BatchReorder, as_reorder
 from regard.models.aligner import Aligner
 from regard.models.embedding import Tokens
 from regard.models.memory import Memory
@@ -21,13 +21,13 @@ class State(NamedTuple):
     memory: Past | SharedMemory | None  # what is attended to, held once for all beams
     fed: Tensor | None  # (batch, width), what else joins the next input
 
-    def reorder(self, index: Tensor | Moves) -> "State":
+    def reorder(self, index: Tensor | BatchReorder) -> "State":
         """The state of other beams: entry i becomes what entry index[i] was."""
-        moves = as_moves(index, len(self.hidden[0]))
+        order = as_reorder(index, len(self.hidden[0]))
         return State(
-            tuple(part.index_select(0, moves.index) for part in self.hidden),
-            None if self.memory is None else self.memory.reorder(moves),
-            None if self.fed is None else self.fed.index_select(0, moves.index),
+            tuple(part.index_select(0, order.index) for part in self.hidden),
+            None if self.memory is None else self.memory.reorder(order),
+            None if self.fed is None else self.fed.index_select(0, order.index),
         )
 
 

@@ -11,8 +11,7 @@ from regard.attention import attend
 from regard.attention.observer import observed
 from regard.core.mask import lengths as of_lengths
 from regard.core.names import did_you_mean
-from regard.layers.hard import HardAttention, HardGumbel, straight_through
-from regard.layers.reinforce import MovingBaseline
+from regard.layers.hard import HardAttention, HardGumbel, MovingBaseline, straight_through
 from regard.models.embedding import Tokens, check_sizes
 from regard.models.summary import summary
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.core.names import did_you_mean
 from regard.layers.dropout import check_dropout, drop
-from regard.layers.padding import padding, without_padding
+from regard.layers.masking import padding_mask, zero_padding
 from regard.layers.recurrence import recur
 from regard.models.embedding import Frames, Tokens, check_sizes
 from regard.models.memory import Memory, check_lengths
@@ -191,11 +191,11 @@ class Encoder(nn.Module):
         memory = Memory(source, counts, None)
         padded = memory.mask() is not None
         if source.is_floating_point():
-            source = without_padding(source, padding(counts, source))
+            source = zero_padding(source, padding_mask(counts, source))
         embedded = self.embedding(source)
         x, final = self.recurrent(embedded, lengths=counts if padded else None)
         if padded:
-            x = without_padding(x, padding(counts, x))
+            x = zero_padding(x, padding_mask(counts, x))
             final = tuple(torch.where(counts.unsqueeze(1) > 0, part, 0.0) for part in final)
         return Memory(x, counts, final)
 

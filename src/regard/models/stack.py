@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from regard.core.mask import Mask
-from regard.layers.moves import Moves, as_moves
 from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.reorder import BatchReorder, as_reorder
 from regard.layers.role import DECODER_SELF, ENCODER_DECODER, SELF, AttentionRole
 from regard.layers.transformer import DecoderLayer, EncoderLayer
 from regard.models.embedding import check_sizes
@@ -21,11 +21,11 @@ class StackState(NamedTuple):
     length: int  # steps taken
     batch: int
 
-    def reorder(self, index: Tensor | Moves) -> "StackState":
+    def reorder(self, index: Tensor | BatchReorder) -> "StackState":
         """The state of other beams: entry i becomes what entry index[i] was."""
-        moves = as_moves(index, self.batch)
+        order = as_reorder(index, self.batch)
         return StackState(
-            tuple(each.reorder(moves) for each in self.layers), self.length, len(moves)
+            tuple(each.reorder(order) for each in self.layers), self.length, len(order)
         )
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from regard.core.names import did_you_mean
 from regard.core.score import Score
 from regard.layers.dropout import check_dropout, drop
+from regard.layers.masking import padding_mask, zero_padding
 from regard.layers.multi_head import MultiHeadAttention
-from regard.layers.padding import padding, without_padding
 from regard.layers.role import ENCODER_SELF
 from regard.layers.transformer import DecoderLayer, EncoderLayer
 from regard.models.embedding import Frames, Tokens, source_embedding, tie_weights
@@ -131,11 +131,11 @@ class Transformer(nn.Module):
         """Encode the source: ids (batch, S) or frames (batch, S, width), with lengths (batch,)."""
         counts = check_lengths(source, source_lengths)
         if source.is_floating_point():
-            source = without_padding(source, padding(counts, source))
+            source = zero_padding(source, padding_mask(counts, source))
         x = self._drop(self.source_position(self.source(source)))
         mask = Memory(x, counts, None).mask()
         x = self.encoder(x, mask=mask)
-        return Memory(x if mask is None else without_padding(x, mask), counts, None)
+        return Memory(x if mask is None else zero_padding(x, mask), counts, None)
 
     def decode(self, memory: Memory, target: Tensor) -> Tensor:
         """Teacher forced: features (batch, T, dim) after each of the target ids (batch, T)."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.data import fingerprint
 from regard.data.sequences import DIGITS, MARKS, Marked, marked_digits
-from regard.layers.reinforce import reinforce_loss
+from regard.layers.hard import reinforce_loss
 from regard.models.hard import HardReader
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_model

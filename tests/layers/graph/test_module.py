@@ -67,7 +67,7 @@ def test_without_bias_there_is_none():
         (torch.zeros(3, IN), torch.zeros(2, dtype=torch.long), ValueError, r"\(2, E\)"),
         (torch.zeros(3, IN), torch.zeros(2, 5), TypeError, "torch.float32"),
         (torch.zeros(3, IN), torch.zeros(2, 5, dtype=torch.bool), TypeError, "mask="),
-        (torch.zeros(3, IN), torch.tensor([[0], [3]]), ValueError, "0 to 3, but the 3 nodes"),
+        (torch.zeros(3, IN), torch.tensor([[0], [3]]), ValueError, "from 0 to 2, got 0 to 3"),
         (torch.zeros(3, IN), torch.tensor([[-1], [2]]), ValueError, "-1 to 2"),
         (torch.zeros(3, 7), torch.tensor([[0], [1]]), ValueError, r"\(N, 5\), got \(3, 7\)"),
         (torch.zeros(2, 3, IN), torch.tensor([[0], [1]]), ValueError, r"got \(2, 3, 5\)"),
@@ -91,8 +91,8 @@ def test_edges_and_mask_together_are_an_error():
         ({"heads": 0}, "heads must be 1 or more"),
         ({"score": "gta"}, "one of gat, gatv2"),
         ({"combine": "sum"}, "one of concat, mean"),
-        ({"dropout": 1.5}, "dropout is a probability"),
-        ({"value_dropout": -0.5}, "value_dropout is a probability"),
+        ({"dropout": 1.5}, "dropout should be at least 0"),
+        ({"value_dropout": -0.5}, "value_dropout should be at least 0"),
     ],
 )
 def test_a_wrong_configuration_says_what_to_change(options, match):

@@ -1,8 +1,7 @@
-"""Between the border of a layer, (batch, length, dim), and its heads: masks, maps and inputs.
+"""Masks of layers: over (batch, M, N) outside and (batch, heads, M, N) inside; padding; and maps.
 
-At the border a mask of three dimensions is (batch, M, N): it belongs to sequences, not to heads.
-Grouped-query attention runs over (batch, key heads, group), where a mask or bias of the layer is
-over (batch, heads).
+A mask of three dimensions given to a layer is (batch, M, N), the same for all heads. Grouped-query
+attention runs over (batch, key heads, group), where masks and biases are over (batch, heads).
 """
 
 from collections.abc import Callable
@@ -10,12 +9,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.core.blocks import in_functorch
+from regard.core.blocks import can_inspect_values
 from regard.core.key_range import KeyRange
 from regard.core.map import AttentionMap
-from regard.core.mask import Grid, Mask, visible
+from regard.core.mask import Grid, Mask, lengths, visible
 from regard.core.mask.algebra import And, Not, Visible
-from regard.core.score import precise
+from regard.core.mask.padding import Padding
 
 
 class GroupedMask(Mask):
@@ -51,7 +50,7 @@ class GroupedMask(Mask):
 
 
 def split_heads(tensor: Tensor, groups: tuple[int, int], tail: int) -> Tensor:
-    """(..., heads or 1, *tail) to (..., key heads, group, *tail), or ones; tail counts dims."""
+    """(..., heads or 1, *tail) to (..., key heads, group, *tail); `tail` is the number of dims."""
     if tensor.dim() <= tail:
         return tensor
     dim = tensor.dim() - tail - 1
@@ -59,7 +58,7 @@ def split_heads(tensor: Tensor, groups: tuple[int, int], tail: int) -> Tensor:
 
 
 def mask_over_heads(mask: Mask | Tensor) -> Mask:
-    """A mask of the border as one over (batch, heads): (batch, M, N) is the same for all heads.
+    """The mask of a layer as one over (batch, heads): (batch, M, N) is the same for all heads.
 
     >>> mask_over_heads(torch.ones(2, 3, 5, dtype=torch.bool)).tensors()[0].shape
     torch.Size([2, 1, 3, 5])
@@ -75,25 +74,20 @@ def mask_over_heads(mask: Mask | Tensor) -> Mask:
     return mask
 
 
-def without_hidden(
+def zero_hidden(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The inputs with zeros where no query sees the key, and where a query sees no key.
+    """The inputs with zeros at keys hidden from all queries, and at queries without a visible key.
 
-    A projection would carry NaN from there into its own gradient, 0 · NaN. Finite inputs stay
-    as they are.
+    A projection would carry NaN and inf from there into its own gradient: 0 · NaN is NaN. Inputs
+    of moderate size stay as they are.
 
     Args:
         query, key, value: (batch, length, width)
         mask: over (batch, heads)
     """
-    if mask is None:
+    if mask is None or all(map(_is_moderate, {query, key, value})):
         return query, key, value
-    if not torch.compiler.is_compiling() and not in_functorch():
-        distinct = {id(tensor): tensor for tensor in (query, key, value)}.values()
-        total = sum(t.detach().sum(dtype=precise(t.dtype)) for t in distinct)
-        if bool(torch.isfinite(torch.as_tensor(total))):
-            return query, key, value
     grid = Grid(query.shape[-2], key.shape[-2], 2, query.device)
     mask.check(grid)
     seeing, seen = _any_head(mask.seeing(grid)), _any_head(mask.seen(grid))
@@ -102,6 +96,14 @@ def without_hidden(
         torch.where(seen, key, 0.0),
         torch.where(seen, value, 0.0),
     )
+
+
+def _is_moderate(x: Tensor) -> bool:
+    """Whether products of projections of x can neither be NaN nor overflow."""
+    if x.is_meta or not can_inspect_values():
+        return False
+    limit = torch.finfo(x.dtype).max ** 0.25
+    return x.numel() == 0 or bool(torch.linalg.vector_norm(x.detach(), torch.inf) < limit)
 
 
 def ungrouped_map(map: AttentionMap) -> AttentionMap:
@@ -120,7 +122,7 @@ def ungrouped_map(map: AttentionMap) -> AttentionMap:
 def computed_map(
     map: AttentionMap, change: Callable[[Tensor], Tensor] = lambda x: x
 ) -> AttentionMap:
-    """The map of a step, computed at once: later steps write where its keys lie."""
+    """The map of a step, computed now: later steps may overwrite its keys."""
     weights, scores = change(map.dense()), change(map.scores.dense())
 
     return AttentionMap(
@@ -131,3 +133,51 @@ def computed_map(
 def _any_head(shown: Tensor) -> Tensor:
     """(batch or 1, heads or 1, length) to (batch or 1, length, 1)."""
     return (shown.any(1) if shown.dim() == 3 else shown).unsqueeze(-1)
+
+
+def padding_mask(real: Mask | Tensor | None, x: Tensor, name: str = "mask") -> Mask | None:
+    """Which positions of x are real, as a mask that hides the others.
+
+    >>> padding_mask(torch.tensor([1, 3]), torch.zeros(2, 3, 5)).dense(1, 3).int()
+    tensor([[[1, 0, 0]],
+    <BLANKLINE>
+            [[1, 1, 1]]], dtype=torch.int32)
+
+    Args:
+        real: how many positions are real, integers (...,); or which, bool (..., L) with
+            True = real; or a Mask that is the same for all queries
+        x: (..., L, dim)
+        name: of `real`, for errors
+    """
+    if real is None or isinstance(real, Mask):
+        return real
+    if not isinstance(real, Tensor) or real.is_floating_point():
+        kind = real.dtype if isinstance(real, Tensor) else type(real).__name__
+        raise TypeError(
+            f"{name} should be bool (True = real) or integers (how many are real), got {kind}"
+        )
+    boolean = real.dtype == torch.bool
+    shape = x.shape[:-1] if boolean else x.shape[:-2]
+    if real.shape != shape:
+        meaning = "which positions are real" if boolean else "how many positions are real"
+        raise ValueError(
+            f"{name}, {meaning}, should be {tuple(shape)} for an input of shape "
+            f"{tuple(x.shape)}, got {tuple(real.shape)}"
+        )
+    return Padding(real) if boolean else lengths(real)
+
+
+def zero_padding(x: Tensor, mask: Mask | None) -> Tensor:
+    """x (..., L, dim) with zeros at padding: NaN there reaches no output and no gradient."""
+    if mask is None:
+        return x
+    grid = Grid(1, x.shape[-2], x.dim() - 2, x.device)
+    mask.check(grid)
+    seen = mask.seen(grid)  # (..., L)
+    if any(
+        own not in (1, size) for own, size in zip(seen.shape[::-1], x.shape[-2::-1], strict=False)
+    ):
+        raise ValueError(
+            f"{mask} is for sequences {tuple(seen.shape)} and does not fit {tuple(x.shape)}"
+        )
+    return torch.where(seen.unsqueeze(-1), x, 0.0)
