@@ -102,7 +102,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(here, capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     last = shown.err.splitlines()[-1]
-    assert "which is saved; to go on: regard train --resume --out run" in last
+    assert "which is saved; to continue: regard train --resume run" in last
     step = int(last.split()[3].rstrip(",").replace(",", ""))
     assert (here / "run" / "checkpoints" / f"step-{step}").is_dir()
     arguments = ["--resume", "--out", "run", "--set", f"training.steps={step + 1}"]
