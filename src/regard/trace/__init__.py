@@ -1,4 +1,4 @@
-"""What a model attended to, recorded while it ran."""
+"""Record what a model attends to, store it, and edit it."""
 
 from regard.trace.adapters.hugging_face import register_transformers
 from regard.trace.call import Call, Inputs

@@ -1,4 +1,4 @@
-"""Record what a model attends to, without changing anything about it."""
+"""Record what a model attends to, without changing its output."""
 
 import sys
 import warnings
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.observer import AttentionCall, observe
+from regard.attention.observer import AttentionCall, Recorder, observe
 from regard.core.blocks import in_functorch
 from regard.core.normalize import NORMALIZERS
 from regard.core.request import Request
@@ -59,38 +59,31 @@ def capture(model: Any = None) -> Iterator[Trace]:
             )
         model = inner
     modules = Modules(model)
-    trace = Captured(Recorder(), modules)
+    trace = Captured(SnapshotRecorder(), modules)
     with modules.observable(), observe(trace._recorder):
         yield trace
     if not trace.has_calls:
         warnings.warn(f"capture recorded nothing: {trace.reason}", stacklevel=3)
 
 
-class Recorder:
+class SnapshotRecorder(Recorder):
     """An observer that keeps snapshots of calls; names and maps are made when they are read."""
-
-    edits = False
 
     def __init__(self) -> None:
         self.snapshots: list[CallSnapshot] = []
         self.freeze = Freezer()
 
-    def edit(self, request: Request) -> Request:
-        return request
-
-    def reject(self, reason: str) -> None: ...
-
     def notify(self, call: AttentionCall) -> None:
-        """Keep a call, unless it is repeated for a gradient or belongs to a transform."""
-        again = torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1
-        if not again and not in_functorch():
+        """Keep a call, unless it is recomputed in backward or belongs to a functorch transform."""
+        recomputed = torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1
+        if not recomputed and not in_functorch():
             self.snapshots.append(snapshot(call, self.freeze))
 
 
 class Captured(Trace):
-    """A trace of what a recorder keeps, which may still grow."""
+    """A trace of the calls of a recorder, which may still grow."""
 
-    def __init__(self, recorder: Recorder, modules: Modules) -> None:
+    def __init__(self, recorder: SnapshotRecorder, modules: Modules) -> None:
         self._recorder, self._modules = recorder, modules
         self._found: list[Call] = []
         self._seen = 0
@@ -112,13 +105,13 @@ class Captured(Trace):
 
     @property
     def has_calls(self) -> bool:
-        """Whether there is a call of the model, without making it up."""
+        """Whether there is a call of the model."""
         ids = self._modules.ids
         return any(not ids or id(each.call.module) in ids for each in self._recorder.snapshots)
 
     @property
     def reason(self) -> str:
-        """Why there are no calls, as far as it is known."""
+        """Why there are no calls, as far as is known."""
         if self._modules.is_compiled:
             return (
                 "the model is compiled, and calls inside a compiled graph are not seen; run it "
@@ -165,10 +158,10 @@ class Captured(Trace):
 def _arranged(
     shape: tuple[int, ...], no_batch: bool
 ) -> tuple[Callable[[Tensor], Tensor], tuple[int, ...]]:
-    """How to bring a map (..., M, N) to (batch, heads, M, N), and that shape.
+    """A function that reshapes a map (..., M, N) to (batch, heads, M, N), and that shape.
 
-    One leading dimension is the batch, unless there is none; of three, the last two are groups of
-    heads that share keys.
+    A single leading dimension is the batch, or heads if there is no batch; of three, the last two
+    are groups of heads that share keys.
     """
     *leading, M, N = shape
     if no_batch:
@@ -204,16 +197,16 @@ def _provenance(record: Record) -> dict[str, Any]:
     found: dict[str, Any] = {"path": record.path, "dtype": str(record.dtype)[6:]}
     request = record._request
     if isinstance(request, Request):
-        found["score"] = _named(request.score, SCORES)
-        found["normalizer"] = _named(request.normalize, NORMALIZERS)
+        found["score"] = _name_of(request.score, SCORES)
+        found["normalizer"] = _name_of(request.normalize, NORMALIZERS)
         found["mask"] = None if request.mask is None else repr(request.mask)
         if request.dropout:
             found["dropout"] = request.dropout
     return found
 
 
-def _named(thing: Any, known: dict[str, Any]) -> str:
-    """What a score or a normalizer is called."""
+def _name_of(thing: Any, known: dict[str, Any]) -> str:
+    """The name of a score or normalizer."""
     for name, each in known.items():
         if each is thing:
             return name

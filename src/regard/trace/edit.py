@@ -1,4 +1,4 @@
-"""Change what a model may attend to, and see what becomes of its output."""
+"""Hide a part of the attention of a model, to see how its output changes."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -29,10 +29,11 @@ def edit(
 ) -> Iterator[None]:
     """Hide a part of the attention of a model until the block ends.
 
-    What is named is hidden; what is not named is meant altogether. `heads=[3]` gives head 3 nothing
-    to see, so that it adds nothing; `keys=[2]` hides a word from everybody; `heads=[3], keys=[2]`
-    from that head alone; `cells=[(1, 2)]` hides key 2 from query 1. The other weights of a row are
-    normalized without what is hidden, as under any mask.
+    The part is the intersection of what is given: `heads=[3]` hides all keys from head 3, so that
+    it adds nothing; `keys=[2]` hides key 2 from all heads and queries; `heads=[3], keys=[2]` hides
+    key 2 from head 3; `cells=[(1, 2)]` hides key 2 from query 1. The other weights of a row are
+    normalized without the hidden ones, as under any mask. It works for the attention that `capture`
+    records, of this library, torch and transformers; an edit without any effect warns.
 
     >>> from regard.layers import MultiHeadAttention
     >>> layer = MultiHeadAttention(6, heads=2).eval()
@@ -44,14 +45,14 @@ def edit(
     True
 
     Args:
-        model: whose calls of `attend` to change
-        layers: names of modules, with * for anything
+        model: a torch module
+        layers: patterns of module names, such as "decoder.*"
         heads: numbers of heads
         queries, keys: positions; in a decoder that goes step by step, a query is a step
         cells: pairs of a query and a key
 
     Raises:
-        ValueError: if no module has such a name
+        ValueError: if no module has such a name, or its attention cannot be edited
     """
     patterns = [layers] if isinstance(layers, str) else list(layers)
     modules = Modules(model)
@@ -100,7 +101,7 @@ class Editor:
 
     def edit(self, request: Request) -> Request:
         """The request with a mask that hides the selected part."""
-        name = self._selected()
+        name = self._name()
         if name is None:
             return request
         self.edited = True
@@ -114,13 +115,13 @@ class Editor:
         return replace(request, mask=mask)
 
     def reject(self, reason: str) -> None:
-        name = self._selected()
+        name = self._name()
         if name is not None:
             raise ValueError(f"the attention of {name!r} cannot be edited: {reason}")
 
     def notify(self, call: AttentionCall) -> None: ...
 
-    def _selected(self) -> str | None:
+    def _name(self) -> str | None:
         """The name of the calling module, if it is to be edited."""
         name = self.modules.name(calling_module.get())
         if name is None or not any(fnmatchcase(name, each) for each in self.patterns):
@@ -128,7 +129,7 @@ class Editor:
         return name
 
     def _cells(self, request: Request, first: int) -> Tensor:
-        """Which cells are meant, bool (M or 1, N or 1)."""
+        """The selected cells, bool (M or 1, N or 1)."""
         M, N, device = request.queries, request.keys, request.query.device
         if self.cells is not None:
             hidden = torch.zeros(M, N, dtype=torch.bool, device=device)
@@ -136,22 +137,22 @@ class Editor:
                 if first <= query < first + M and 0 <= key < N:
                     hidden[query - first, key] = True
             return hidden
-        rows = _chosen(self.queries, range(first, first + M), device)
-        columns = _chosen(self.keys, range(N), device)
+        rows = _selected(self.queries, range(first, first + M), device)
+        columns = _selected(self.keys, range(N), device)
         return rows.unsqueeze(-1) & columns
 
     def _heads(self, request: Request) -> Tensor:
-        """Which heads are meant, bool (..., heads, 1, 1)."""
+        """The selected heads, bool (..., heads, 1, 1)."""
         graph = isinstance(calling_module.get(), GraphAttention)  # which has no batch
         shape = request.leading if graph else request.leading[1:]
         if self.heads is None or not shape:
             return torch.ones((), dtype=torch.bool, device=request.query.device)
-        chosen = _chosen(self.heads, range(shape.numel()), request.query.device)
+        chosen = _selected(self.heads, range(shape.numel()), request.query.device)
         return chosen.view(*shape, 1, 1)
 
 
-def _chosen(numbers: Sequence[int] | None, among: range, device: Any) -> Tensor:
-    """Which of a range are among some numbers, bool (length,), or (1,) if all of them are meant."""
+def _selected(numbers: Sequence[int] | None, among: range, device: Any) -> Tensor:
+    """Whether each of a range is selected, bool (length,), or (1,) for all of them."""
     if numbers is None:
         return torch.ones(1, dtype=torch.bool, device=device)
     return torch.tensor([number in numbers for number in among], dtype=torch.bool, device=device)

@@ -1,4 +1,4 @@
-"""Scores as they are now, whatever becomes of their parameters."""
+"""Copies of scores, unaffected by later changes of their parameters."""
 
 import copy
 from typing import Any
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Freezer:
-    """Scores with copies of their parameters, each copied once for as long as it does not change.
+    """Copies scores with their parameters, again only if a parameter has changed.
 
     >>> score, freeze = nn.Linear(2, 3), Freezer()
     >>> kept = freeze(score)

@@ -1,4 +1,4 @@
-"""What is kept of a call: references to what it was made of, from which its map is made later."""
+"""Recorded calls: references to their inputs, from which maps are computed when they are read."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,15 +13,16 @@ from regard.core.blocks import block_rows
 from regard.core.key_range import KeyRange
 from regard.core.map import AttentionMap
 from regard.core.mask import Grid, Mask
+from regard.core.normalize import needs_noise
 from regard.core.request import Request
 from regard.trace.freeze import Freezer
 
 TOLERANCE = 1e-3
-"""How far weights · values may be from the output, relative to it, before a map counts as wrong."""
+"""The largest difference of weights · values from the output, relative to it, of a right map."""
 
 
 class CallSnapshot(NamedTuple):
-    """What is kept of a call while it happens: as little as possible."""
+    """What is kept of a call when it happens: as little as possible."""
 
     call: AttentionCall
     score: Any  # with the parameters of that moment
@@ -29,7 +30,7 @@ class CallSnapshot(NamedTuple):
 
 
 def snapshot(call: AttentionCall, freeze: Freezer) -> CallSnapshot:
-    """Keep a call, by reference, and detached from the graph of gradients."""
+    """Keep a call by reference, detached from the autograd graph."""
     output, request, score = call.output, call.request, None
     if output is not None and output.requires_grad:
         if isinstance(request, Request):
@@ -37,12 +38,12 @@ def snapshot(call: AttentionCall, freeze: Freezer) -> CallSnapshot:
         call = call._replace(output=_detach(output), value=_detach(call.value), request=request)
     if isinstance(request, Request):
         score = freeze(request.score)
-    versions = None if call.value.is_inference() else [t._version for t in _tensors(call)]
+    versions = None if call.value.is_inference() else [t._version for _, t in _tensors(call)]
     return CallSnapshot(call, score, versions)
 
 
 class Record:
-    """A call as it was, from which its map is made."""
+    """A finished call, from which its map is computed."""
 
     def __init__(self, kept: CallSnapshot) -> None:
         call = kept.call
@@ -50,12 +51,12 @@ class Record:
         self._score, self.module, self.versions = kept.score, call.module, kept.versions
         self.path, self.part, self.shape = call.path, call.part, call.shape
         self.dtype, self.output = call.value.dtype, call.output
-        self._tensors, self._names = _tensors(call), _names(call)
+        self._tensors = _tensors(call)
         self._made: tuple[list[int] | None, AttentionMap] | None = None
 
     @cached_property
     def request(self) -> Request | None:
-        """What was asked, with the parameters of that moment."""
+        """The request of the call, with the parameters of that moment."""
         if isinstance(self._request, Request):
             return _detached(self._request, self._score)
         with torch.no_grad():
@@ -66,8 +67,7 @@ class Record:
         """The whole map, (..., M, N), lazy.
 
         Raises:
-            RuntimeError: if what it is made of was changed in place since, and makes another
-                output now
+            RuntimeError: if the inputs were changed in place since, and give another output now
         """
         now = self._now()
         if self._made is None or self._made[0] != now:
@@ -77,22 +77,22 @@ class Record:
             if changed and not self._still_true(map):
                 raise RuntimeError(
                     f"{' and '.join(changed)} of this call changed in place after it, so its map "
-                    "is gone; read the map before that"
+                    "is lost; read the map before that"
                 )
             self._made = now, map
         return self._made[1]
 
     def _now(self) -> list[int] | None:
-        return self.versions and [tensor._version for tensor in self._tensors]
+        return self.versions and [tensor._version for _, tensor in self._tensors]
 
     def _changed(self) -> list[str]:
         """Which tensors were changed in place."""
-        pairs = zip(self._names, self.versions or (), self._now() or (), strict=False)
-        return [name for name, before, now in pairs if before != now]
+        pairs = zip(self._tensors, self.versions or (), self._now() or (), strict=False)
+        return [name for (name, _), before, now in pairs if before != now]
 
     @cached_property
     def error(self) -> float | None:
-        """max |weights · values − the output that the model really used|; None if unknowable."""
+        """max |weights · values − the output of the model|; None if that cannot be computed."""
         return self._error(self.map)
 
     @torch.no_grad()
@@ -111,7 +111,7 @@ class Record:
         return float(worst)
 
     def _still_true(self, map: AttentionMap) -> bool:
-        """Whether the map makes the output that there was: then the change was elsewhere.
+        """Whether the map still gives the output of the call: then the change was elsewhere.
 
         A cache of keys grows in place behind the part that a call has read.
         """
@@ -121,17 +121,13 @@ class Record:
         return error <= TOLERANCE * max(1e-6, float(self.output.abs().max()))
 
     def example(self, index: int) -> AttentionMap | None:
-        """The map of one entry of the first dimension, by itself; None if it takes the batch."""
+        """The map of one entry of the first dimension; None if only the batch can be computed."""
         request = self.request
-        if (
-            request is None
-            or not request.leading
-            or tuple(self.shape[:-2]) != tuple(request.leading)
-        ):
+        if request is None or not request.leading or needs_noise(request.normalize):
             return None
-        if getattr(request.normalize, "needs_noise", False):
+        if tuple(self.shape[:-2]) != tuple(request.leading):
             return None
-        self.map  # noqa: B018  looks whether it is still there
+        self.map  # noqa: B018  raises if it is lost
         leading = len(request.leading)
 
         def own(tensor: Tensor) -> Tensor:
@@ -154,11 +150,11 @@ class Record:
 
 
 class RecordedMap(AttentionMap):
-    """The map of a record as (batch, heads, M, N), which nobody has computed yet.
+    """The lazy map of a record as (batch, heads, M, N).
 
     Args:
-        record: what was kept
-        arrange: the record's (..., rows, N) to (batch, heads, rows, N)
+        record: the call
+        arrange: from the call's (..., rows, N) to (batch, heads, rows, N)
         shape: (batch, heads, M, N)
     """
 
@@ -175,7 +171,7 @@ class RecordedMap(AttentionMap):
         return self.arrange(self.record.map.scores[..., rows, :])
 
     def example(self, index: int) -> AttentionMap | None:
-        """One example, (heads, M, N), without computing the others; None if that cannot be."""
+        """One example, (heads, M, N), without computing the others; None if that is impossible."""
         one = self.record.example(index)
         if one is None:
             return None
@@ -193,7 +189,7 @@ class RecordedMap(AttentionMap):
 
 
 class BatchEntryMask(Mask):
-    """A mask of a batch, for one of its entries.
+    """One entry of the mask of a batch.
 
     >>> import torch
     >>> from regard.core.mask import lengths
@@ -203,8 +199,8 @@ class BatchEntryMask(Mask):
 
     Args:
         mask: of the batch
-        index: which of its entries
-        grid: that of the batch
+        index: of the entry
+        grid: of the batch
     """
 
     def __init__(self, mask: Mask, index: int, grid: Grid) -> None:
@@ -235,33 +231,16 @@ class BatchEntryMask(Mask):
         return repr(self.mask)
 
 
-def _tensors(call: AttentionCall) -> list[Tensor]:
-    """What a map is made of and what came of it; `_names` has their names."""
-    request, output = call.request, call.output
-    if not isinstance(request, Request):
-        found = [tensor for _, tensor in call.tensors]
-    else:
-        found = [request.query, request.key, request.value]
-        if request.bias is not None:
-            found.append(request.bias)
-        if request.mask is not None:
-            found += request.mask.tensors()
-    if output is not None:
-        found.append(output)
-    return found
-
-
-def _names(call: AttentionCall) -> list[str]:
-    request = call.request
-    found = [name for name, _ in call.tensors]
+def _tensors(call: AttentionCall) -> list[tuple[str, Tensor]]:
+    """The inputs of a map and the output, by name."""
+    request, found = call.request, list(call.tensors)
     if isinstance(request, Request):
-        found = ["query", "key", "value", *["bias"] * (request.bias is not None)]
-        found += ["mask"] * (0 if request.mask is None else len(request.mask.tensors()))
-    return found if call.output is None else [*found, "output"]
+        found = [("value", request.value), *request.tensors()]
+    return found if call.output is None else [*found, ("output", call.output)]
 
 
 def _detached(request: Request, score: Any = None) -> Request:
-    """The request apart from the graph of gradients; with another score, if there is one."""
+    """The request detached from the autograd graph, with another score if one is given."""
     return replace(
         request,
         query=_detach(request.query),
@@ -273,7 +252,7 @@ def _detached(request: Request, score: Any = None) -> Request:
 
 
 def _detach(tensor: Tensor) -> Tensor:
-    """The tensor without its gradient; a parameter is copied, as an optimizer will change it."""
+    """The detached tensor; a parameter is copied, since an optimizer will change it."""
     if isinstance(tensor, nn.Parameter):
         return tensor.detach().clone()
     return tensor.detach() if tensor.requires_grad else tensor

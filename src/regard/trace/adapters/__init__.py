@@ -1,1 +1,1 @@
-"""Attention of other people's models, seen or run by ours."""
+"""Adapters to the attention of torch and of Hugging Face transformers."""

@@ -1,6 +1,6 @@
-"""The calls behind `nn.MultiheadAttention` and `nn.TransformerEncoderLayer`, as reports.
+"""Attention calls of the functions behind `nn.MultiheadAttention` and `nn.TransformerEncoderLayer`.
 
-Queries, keys and values are projected again when somebody looks at the map, not before.
+Queries, keys and values are projected again when the map is read.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ def forward(
     v_proj_weight: Tensor | None = None,
     **_: Any,
 ) -> AttentionCall:
-    """What a call of `F.multi_head_attention_forward` was, length first: (L, batch, E)."""
+    """The attention call of a `F.multi_head_attention_forward`, length first: (L, batch, E)."""
     if query.dim() == 2:  # a single sequence
         query, key, value = (each.unsqueeze(1) for each in (query, key, value))
         output = output[0].unsqueeze(1), output[1]
@@ -102,7 +102,7 @@ def native(
     average: bool = True,
     mask_type: int | None = None,
 ) -> AttentionCall:
-    """What a call of `torch._native_multi_head_attention` was, self-attention, batch first."""
+    """The attention call of a `torch._native_multi_head_attention`: self-attention, batch first."""
 
     def request() -> Request:
         q, k, v = F.linear(_padded(query), in_weight, in_bias).chunk(3, dim=-1)
@@ -128,7 +128,7 @@ def encoder_layer(
     eps: float,
     *parameters: Any,
 ) -> AttentionCall:
-    """What a call of `torch._transformer_encoder_layer_fwd` was: a layer in one piece."""
+    """The attention call of a `torch._transformer_encoder_layer_fwd`, a whole layer in one call."""
     scale1, shift1, scale2, shift2, up, up_bias, down, down_bias = parameters[:8]
     mask, mask_type = (*parameters[8:], None, None)[:2]
 
@@ -173,7 +173,7 @@ def _fast(
 def _request(
     q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Mask | None, bias: Tensor | None
 ) -> Request:
-    """A request over heads, of projected (batch, length, E)."""
+    """A request over heads, from projected (batch, length, E)."""
     q, k, v = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k, v))
     return make_request(
         q, k, v, score=ScaledDot(), mask=mask, bias=bias, normalize=softmax, dropout=0.0
@@ -183,7 +183,7 @@ def _request(
 def _joined(
     request: Request | None, weights: Tensor, out_weight: Tensor, out_bias: Tensor | None
 ) -> Tensor:
-    """weights · values, heads side by side, through the output projection, (batch, rows, E)."""
+    """The concatenated heads of weights · values, projected to the output, (batch, rows, E)."""
     assert request is not None
     context = weights @ request.value.to(weights.dtype)  # (batch, heads, rows, width)
     return F.linear(context.transpose(1, 2).flatten(-2), out_weight, out_bias)
@@ -197,7 +197,7 @@ def _packed(weight: Tensor | None) -> tuple[Tensor, ...]:
 def _masks(
     attn_mask: Tensor | None, padding: Tensor | None, heads: int, extra: int
 ) -> tuple[Mask | None, Tensor | None]:
-    """Torch's two masks, in which True may not attend, as a mask and a bias."""
+    """A mask and a bias of torch's two masks, in which True may not attend."""
     mask: Mask | None = None
     bias: Tensor | None = None
     if attn_mask is not None and attn_mask.dim() == 3:  # (batch · heads, M, N)
@@ -216,7 +216,7 @@ def _masks(
 
 
 def _fast_mask(source: Tensor, mask: Tensor | None, mask_type: int | None) -> Mask | None:
-    """The mask of a fast path: (L, L), (batch, L) or (batch, heads, L, L); not 0 is hidden."""
+    """The mask of a fast path: (L, L), (batch, L) or (batch, heads, L, L); nonzero hides."""
     if source.is_nested:
         return visible(_is_real(source)[:, None, None])
     if mask is None:
@@ -230,13 +230,13 @@ def _padded(x: Tensor) -> Tensor:
 
 
 def _is_real(nested: Tensor) -> Tensor:
-    """Which positions of a nested tensor there are, (batch, L)."""
+    """Which positions of the padded tensor a nested tensor has, bool (batch, L)."""
     counts = torch.tensor([len(each) for each in nested.unbind()])
     return torch.arange(int(counts.max())) < counts[:, None]
 
 
 def _real(source: Tensor, made: Tensor, rows: slice = slice(None)) -> Tensor:
-    """What a nested tensor would hold of it, with zeros elsewhere."""
+    """The result with zeros where a nested source has no position."""
     return made * _is_real(source)[:, rows, None] if source.is_nested else made
 
 
