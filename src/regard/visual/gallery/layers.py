@@ -90,6 +90,12 @@ def _table() -> list[
          "Shen et al. 2018", "regard.attend_linear(q, k, v, causal=True)",
          "A running state replaces the past.", lambda: _linear(causal=True),
          lambda: _timed_function(lambda *x: attend_linear(*x, causal=True))),
+        ("Efficient", "Gated delta recurrence",
+         "S_t = (I − β_t k_t k_tᵀ) α_t S_{t−1} + β_t k_t v_tᵀ,  o_t = S_tᵀ q_t",
+         "Yang et al. 2024", "regard.attend_linear(q, k, v, causal=True, log_decay=g, beta=b)",
+         "The implied map of a state that decays and corrects itself; negative is shown as 0.",
+         _recurrence, lambda: _timed_function(
+             lambda *x: attend_linear(*x, causal=True, log_decay=-0.1))),
         ("Two inputs, levels, graphs, memory", "Co-attention", "C = tanh(Qᵀ W_b V)",
          "Lu et al. 2016", "layers.CoAttention(left_dim, right_dim, hidden)",
          "The affinity of both sentences, with W_b = 1 / d; negative is shown as 0.", _co,
@@ -207,6 +213,18 @@ def _linear(*, causal: bool) -> Labelled:
     seen = attend_linear(q, k, source, causal=causal, return_map=True)
     assert isinstance(seen, Attended)
     return Labelled(seen.map.dense()[0], SOURCE, SOURCE)
+
+
+def _recurrence() -> Labelled:
+    _, source = _sentences()
+    unit = source / source.norm(dim=-1, keepdim=True)
+    nearby = unit + unit.roll(1, dims=1)  # a query is like its own word and the one before
+    beta = torch.full((len(SOURCE), 1), 0.9)
+    seen = attend_linear(
+        nearby / 2, unit, source, causal=True, log_decay=-0.1, beta=beta, return_map=True
+    )
+    assert isinstance(seen, Attended)
+    return Labelled(seen.map.dense()[0].clamp(0, 1), SOURCE, SOURCE)
 
 
 def _co() -> Labelled:
