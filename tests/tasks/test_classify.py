@@ -1,4 +1,4 @@
-"""The task of documents: it learns, it is opened again, and it says what is wrong."""
+"""Classification of documents: learning, loading, settings."""
 
 import json
 
@@ -71,7 +71,7 @@ def test_a_dry_run_describes_the_documents(capsys):
     assert "49 for training, 5 for validation, 6 for test" in capsys.readouterr().out
 
 
-def test_a_file_of_ones_own_is_split_once_and_for_all(tmp_path):
+def test_the_split_of_a_file_is_reproducible_and_disjoint(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("text,label\n" + "".join(f"word{n} here,{'ab'[n % 2]}\n" for n in range(40)))
     config = read_config(
@@ -88,7 +88,7 @@ def test_a_file_of_ones_own_is_split_once_and_for_all(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "complaint"),
+    ("settings", "message"),
     [
         (["data.pth=x"], "unknown key data.pth; did you mean 'path'"),
         (["model.dimm=3"], "unknown key model.dimm; did you mean 'dim'"),
@@ -98,13 +98,13 @@ def test_a_file_of_ones_own_is_split_once_and_for_all(tmp_path):
         (["data.tokenizer=wrds"], "did you mean 'words'"),
     ],
 )
-def test_a_wrong_setting_is_one_sentence(settings, complaint):
+def test_a_wrong_setting_is_a_clear_error(settings, message):
     config = read_config({"task": "classify", "training": {"steps": 1}}, settings)
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=message):
         ClassifyTask.from_config(config)
 
 
-def test_data_that_is_not_there_says_so(tmp_path):
+def test_missing_data_is_a_clear_error(tmp_path):
     settings = ["data.name=nsmc", f"data.folder={tmp_path}"]
     config = read_config({"task": "classify", "training": {"steps": 1}}, settings)
     with pytest.raises(FileNotFoundError, match="REGARD_DATA says where data is"):

@@ -1,4 +1,4 @@
-"""What becomes of a comparison in which one of the models fails."""
+"""Comparisons: variants, targets, and a model that diverges."""
 
 import pytest
 
@@ -14,7 +14,7 @@ RECIPE = {
 }
 
 
-def test_a_model_that_diverges_is_told_so_and_the_others_go_on(tmp_path):
+def test_a_diverged_model_is_marked_and_the_others_continue(tmp_path):
     chosen = variants(["luong", "transformer"])
     found = compare(RECIPE, chosen, tmp_path)
     good, bad = found.rows

@@ -80,7 +80,7 @@ def test_the_data_folder_gives_cora_and_without_one_the_graph_is_generated(
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         ({"nmae": "cora"}, "unknown key data.nmae; did you mean 'name'"),
         ({"nodes": "a"}, "nodes and edges belong together"),
@@ -88,12 +88,12 @@ def test_the_data_folder_gives_cora_and_without_one_the_graph_is_generated(
         ({"count": 0}, "data.count should be greater than or equal to 1, got 0"),
     ],
 )
-def test_a_bad_table_is_one_sentence(table: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_bad_table_is_a_clear_error(table: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         read_settings(Data, table, "data")
 
 
-def test_a_damaged_run_is_one_sentence(tmp_path: Path) -> None:
+def test_a_damaged_run_is_a_clear_error(tmp_path: Path) -> None:
     trained(tmp_path / "run", "data.count=50", "training.epochs=1")
     whole = (tmp_path / "run" / "graph.safetensors").read_bytes()
     (tmp_path / "run" / "graph.safetensors").write_bytes(whole[:50])

@@ -12,7 +12,7 @@ from regard.visual.views import figure
 
 
 @pytest.mark.parametrize("estimator", ["straight_through", "gumbel", "reinforce"])
-def test_each_estimator_learns_where_to_look(tmp_path: Path, estimator: str) -> None:
+def test_each_estimator_learns_where_to_attend(tmp_path: Path, estimator: str) -> None:
     config = read_config(
         load_recipe("hard"),
         [f"model.estimator={estimator}", "data.held_out=300", "training.steps=300"],
@@ -38,7 +38,7 @@ def test_a_batch_is_a_function_of_epoch_and_step_and_an_epoch_has_every_row_once
     assert sorted(rows) == sorted(map(tuple, task.train.digits.tolist()))
 
 
-def test_bad_rows_and_tables_are_one_sentence() -> None:
+def test_bad_rows_and_tables_are_clear_errors() -> None:
     predictor = HardPredictor(HardReader(10, 5))
     with pytest.raises(ValueError, match="row 1: 2 digits and 1 marks"):
         predictor.predict([([1, 2], [0])])

@@ -1,4 +1,4 @@
-"""The task of images: it learns shapes, splits without overlap, and refuses what does not fit."""
+"""Classification of images: learning, splits, augmentation, settings."""
 
 import struct
 from pathlib import Path
@@ -106,7 +106,7 @@ def test_images_are_enlarged_for_the_model() -> None:
     assert "576 patches" in task.describe()
 
 
-def test_bad_tables_and_sizes_are_one_sentence() -> None:
+def test_bad_tables_and_sizes_are_clear_errors() -> None:
     with pytest.raises(ValueError, match="images and labels belong together"):
         read_settings(Data, {"images": "x"}, "data")
     with pytest.raises(ValueError, match="give either name, or images"):

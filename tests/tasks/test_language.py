@@ -1,4 +1,4 @@
-"""The task of a text: nats counted right, text written, heads seen."""
+"""Language modelling: nats per character, generation, traces."""
 
 import pytest
 import torch
@@ -94,13 +94,13 @@ def test_bpe_counts_characters_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"), [("", "is empty"), ("short", "too short for data.context")]
+    ("content", "message"), [("", "is empty"), ("short", "too short for data.context")]
 )
-def test_a_text_that_cannot_be_used_is_one_sentence(tmp_path, content, complaint):
+def test_an_empty_or_short_text_is_a_clear_error(tmp_path, content, message):
     path = tmp_path / "text.txt"
     path.write_text(content)
     config = read_config(load_recipe("language"), [f"data.path={path}"])
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=message):
         LanguageTask.from_config(config)
 
 

@@ -51,7 +51,7 @@ def test_sizes_are_drawn_from_shortest_to_longest() -> None:
     assert sizes == {2, 3, 4, 5}
 
 
-def test_bad_tables_are_one_sentence() -> None:
+def test_bad_tables_are_clear_errors() -> None:
     with pytest.raises(ValueError, match="longest=3 is below shortest=5"):
         read_settings(Data, {"shortest": 5, "longest": 3}, "data")
     with pytest.raises(ValueError, match="recall needs shortest=2"):

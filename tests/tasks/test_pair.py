@@ -1,4 +1,4 @@
-"""The task of two inputs: it learns what no bag of words can, and shows both maps."""
+"""Pairs of inputs: learning what a bag of words cannot, both maps, settings."""
 
 import random
 
@@ -112,7 +112,7 @@ def test_a_dry_run_describes_the_pairs(capsys):
     assert "40 for training" in capsys.readouterr().out
 
 
-def test_translations_are_shuffled_anew_in_every_epoch(tmp_path):
+def test_translations_are_reshuffled_in_every_epoch(tmp_path):
     folder = tmp_path / "tatoeba_ko_en"
     folder.mkdir()
     rows = [f"sentence {n}\t문장 {n}\tby\n" for n in range(300)]
@@ -126,7 +126,7 @@ def test_translations_are_shuffled_anew_in_every_epoch(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "complaint"),
+    ("settings", "message"),
     [
         (["data.cont=40"], "unknown key data.cont; did you mean 'count'"),
         (["data.count=41"], "data.count"),
@@ -134,6 +134,6 @@ def test_translations_are_shuffled_anew_in_every_epoch(tmp_path):
         (["model.layer=2"], "unknown key model.layer; did you mean 'layers'"),
     ],
 )
-def test_a_wrong_setting_is_one_sentence(settings, complaint):
-    with pytest.raises(ValueError, match=complaint):
+def test_a_wrong_setting_is_a_clear_error(settings, message):
+    with pytest.raises(ValueError, match=message):
         PairTask.from_config(read_config(BASE, settings))

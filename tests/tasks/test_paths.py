@@ -1,4 +1,4 @@
-"""In a real step of training, attention runs off the reference path."""
+"""In a training step, attention does not run on the reference path."""
 
 import os
 from pathlib import Path
@@ -31,13 +31,13 @@ def test_at_most_a_twentieth_of_the_flops_is_on_the_reference_path(kind):
 
 
 @pytest.mark.parametrize("name", ["dates", "addition", "signal"])
-def test_neither_it_is_in_the_recipes_that_make_their_data(name):
+def test_so_it_is_in_recipes_with_generated_data(name):
     recipe = load_recipe(name)
     recipe["data"] |= {"count": 300, "valid_count": 2}
     assert share_of_reference(TranslateTask.from_config(read_config(recipe))) <= 0.05
 
 
-def test_neither_it_is_in_that_of_multi30k():
+def test_so_it_is_in_the_recipe_multi30k():
     beside = Path(__file__).parents[3] / "shared" / "data"
     folder = Path(os.environ.get("REGARD_DATA", beside))
     if not (folder / "multi30k" / "train.en.gz").is_file():

@@ -1,4 +1,4 @@
-"""Every task has a predictor: loaded, asked, rendered, traced, drawn and stored alike."""
+"""Every task has a predictor with the same methods, and a trace that is drawn and stored."""
 
 import json
 import subprocess
@@ -75,7 +75,7 @@ def test_a_stored_trace_is_drawn_like_a_fresh_one(task, tiny_run, tmp_path, caps
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_trace_of_a_stranger_that_lacks_what_its_view_needs_is_one_sentence(task):
+def test_a_trace_without_what_its_view_needs_is_a_clear_error(task):
     empty = regard.trace.Trace.of_maps({"a": torch.eye(2)}, queries=["x", "y"], task=task)
     if task in ("translate", "language", "memory"):  # maps are enough
         assert show(empty, width=40)
@@ -94,7 +94,7 @@ def test_an_option_that_a_task_does_not_take_is_an_error(tiny_run):
         check_options(translator, {"bean": 5}, "trace")
 
 
-def test_the_kind_of_a_predictor_can_be_asked_for(tiny_run):
+def test_load_checks_the_expected_kind_of_predictor(tiny_run):
     assert regard.load(tiny_run("classify"), regard.tasks.Classifier).classes == ["neg", "pos"]
     assert regard.load(tiny_run("classify"), Predictor).task == "classify"
     with pytest.raises(ValueError, match="is a run of the task classify, expected translate"):

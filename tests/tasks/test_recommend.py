@@ -1,4 +1,4 @@
-"""The task of ratings: better than popularity, reasons that add up, newcomers, opposites."""
+"""Recommendation: better than popularity, reasons that add up, new users, opposites."""
 
 import json
 import shutil
@@ -54,7 +54,7 @@ def test_reasons_are_parts_of_the_score(run):
         predictor.importance("nobody")
 
 
-def test_somebody_new_is_answered_by_the_profile(run):
+def test_a_new_user_gets_items_by_the_profile(run):
     predictor = load(run)
     ratings = predictor.ratings
     kinds = [{"age": "20", "occupation": "artist"}, {"age": "70", "occupation": "retired"}]
@@ -70,7 +70,7 @@ def test_somebody_new_is_answered_by_the_profile(run):
     assert shares.diagonal().sum() > shares.flip(0).diagonal().sum() + 0.2
 
 
-def test_a_user_of_the_data_without_a_choice_is_answered_like_somebody_new(run):
+def test_a_user_without_choices_gets_the_items_of_a_new_user(run):
     """Nothing has trained an embedding of its own: by that it would be answered at random."""
     predictor = load(run)
     profile = {"age": "20", "gender": "F", "occupation": "artist"}
@@ -78,7 +78,7 @@ def test_a_user_of_the_data_without_a_choice_is_answered_like_somebody_new(run):
     assert predictor.recommend_to({"age": "99"}) == predictor.recommend_to({"age": "74"})
 
 
-def test_what_the_command_lists_adds_up_to_the_score(run, capsys):
+def test_printed_reasons_add_up_to_the_score(run, capsys):
     for who in ("42", '{"profile": {"age": 30}}'):
         assert main(["predict", str(run), who, "--count", "1"]) == 0
         first, *parts = capsys.readouterr().out.splitlines()
@@ -99,7 +99,7 @@ def test_the_command_lists_items_with_reasons(run, tmp_path, capsys):
     user = '{"profile": {"age": 30}, "past": [1]}'
     assert main(["predict", str(run), user, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["prediction"]) == 10
-    for user, complaint in (
+    for user, message in (
         ("x", "unknown user 'x'"),
         ('{"past": ["x"]}', "unknown item 'x'"),
         ('{"profile": "age"}', "'profile' should be dict"),
@@ -107,7 +107,7 @@ def test_the_command_lists_items_with_reasons(run, tmp_path, capsys):
         ("{}", "with the key 'user', or 'profile' and 'past'"),
     ):
         assert main(["predict", str(run), user]) == 1
-        assert complaint in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_learned_projections_let_similarity_lower_a_weight_and_identity_cannot(tmp_path):
@@ -130,7 +130,7 @@ def test_learned_projections_let_similarity_lower_a_weight_and_identity_cannot(t
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut short"])
-def test_damaged_tables_of_a_run_are_one_sentence(run, tmp_path, content):
+def test_damaged_ratings_of_a_run_are_a_clear_error(run, tmp_path, content):
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     (copy / "ratings.npz").write_bytes(content)
@@ -180,7 +180,7 @@ def test_a_model_that_scores_all_items_alike_finds_nothing_by_that(score):
     assert task.evaluate(Alike()) == {"hit": 0, "ndcg": 0, "test_hit": 0, "test_ndcg": 0}
 
 
-def test_what_comes_later_is_neither_in_the_past_nor_in_popularity():
+def test_later_choices_are_neither_in_the_past_nor_in_popularity():
     """A model, or popularity, that saw the validation or test choice would be praised for it."""
     config = read_config(load_recipe("recommend"), ["data.count=29", "data.catalogue=47"])
     task = RecommendTask.from_config(config)
@@ -231,7 +231,7 @@ def test_the_file_of_movielens_ratings_stands_for_its_folder(tmp_path):
             )
 
 
-def test_nobody_with_three_choices_is_one_sentence(tmp_path):
+def test_data_without_a_user_of_three_choices_is_a_clear_error(tmp_path):
     path = tmp_path / "c.csv"
     path.write_text("user,item,time\na,x,1\na,y,2\n")
     config = read_config({"task": "recommend", "training": {"steps": 1}}, [f"data.path={path}"])

@@ -19,7 +19,7 @@ def make(*overrides, config=SMALL) -> TranslateTask:
     return TranslateTask.from_config(read_config(config, overrides))
 
 
-def test_it_is_what_the_loop_asks_for():
+def test_it_implements_the_task_protocol():
     task: Task = make()
     assert (task.unit, task.metric, task.larger_is_better) == ("tokens", "exact", True)
     assert task.steps(0) == 10
@@ -88,7 +88,7 @@ def test_any_pronunciation_of_a_word_is_right(tmp_path):
     assert task._exact(["AH B", "AH B", "B EY"]) == 0.5
 
 
-def test_words_are_judged_by_bleu():
+def test_words_are_evaluated_by_bleu():
     task = make("data.target_tokenizer=words", "data.valid_count=3")
     assert task.metric == "bleu"
     assert "bleu" in task.evaluate(task.build().eval())
@@ -109,7 +109,7 @@ def test_frames_need_the_width_in_the_model():
 
 
 @pytest.mark.parametrize(
-    ("override", "complaint"),
+    ("override", "message"),
     [
         ("loss.label_smothing=0.1", "did you mean 'label_smoothing'"),
         ("loss.label_smoothing=1.0", "loss.label_smoothing should be less than 1"),
@@ -118,8 +118,8 @@ def test_frames_need_the_width_in_the_model():
         ("model.kind=language", "reads no source"),
     ],
 )
-def test_a_wrong_setting_is_one_sentence(override, complaint):
-    with pytest.raises(ValueError, match=complaint):
+def test_a_wrong_setting_is_a_clear_error(override, message):
+    with pytest.raises(ValueError, match=message):
         make(override).build()
 
 

@@ -1,6 +1,11 @@
+"""The translator: searches, samples, maps, prefixes, and traces of every kind of model."""
+
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import regard
 from regard.data import generate, train_tokenizer
@@ -48,7 +53,7 @@ def test_the_order_of_texts_is_kept_and_empty_ones_stay_empty(run):
     assert translator.translate([]) == []
 
 
-def test_a_beam_gives_its_best_first_and_as_many_as_asked_for(run):
+def test_a_beam_returns_n_best_translations_the_best_first(run):
     translator = regard.load(run)
     (found,) = translator.translate(["abc"], beam=3, n_best=3, return_map=True)
     assert len({one.text for one in found}) == 3
@@ -58,7 +63,7 @@ def test_a_beam_gives_its_best_first_and_as_many_as_asked_for(run):
     assert best.score == pytest.approx(found[0].score)
 
 
-def test_the_map_is_none_unless_asked_for(run):
+def test_the_map_is_none_without_return_map(run):
     assert regard.load(run).translate(["abc"])[0].map is None
 
 
@@ -90,7 +95,7 @@ def test_frames_are_translated():
         translator.translate([np.zeros(3)])
 
 
-def test_wrong_calls_are_one_sentence(run):
+def test_wrong_calls_are_clear_errors(run):
     translator = regard.load(run)
     with pytest.raises(TypeError, match="a list of texts"):
         translator.translate("abc")
@@ -103,7 +108,7 @@ def test_wrong_calls_are_one_sentence(run):
             translator.translate(["abc"], prefix=prefix)
 
 
-def test_what_is_no_run_is_one_sentence(run, tmp_path):
+def test_loading_what_is_not_a_run_is_a_clear_error(run, tmp_path):
     with pytest.raises(FileNotFoundError, match="it does not exist"):
         regard.load(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"no config\.toml"):
@@ -147,7 +152,7 @@ def test_draws_depend_on_the_seed_and_the_number_of_a_text(run):
 
 
 @pytest.mark.parametrize("kind", ["characters", "words"])
-def test_an_unknown_token_is_marked_or_copied_from_where_it_looked(kind):
+def test_an_unknown_token_is_marked_or_copied_from_the_largest_weight(kind):
     texts = ["red green blue"]
     tokenizer = train_tokenizer(kind, texts)
     torch.manual_seed(5)
@@ -186,3 +191,61 @@ def test_a_model_whose_weights_are_not_numbers_is_refused(beam):
 def test_draws_with_a_beam_are_refused(run):
     with pytest.raises(ValueError, match="sampling needs beam=1"):
         regard.load(run).translate(["abc"], beam=3, sampling={})
+
+
+def untrained(kind: str, **options: object) -> Translator:
+    torch.manual_seed(0)
+    letters = train_tokenizer("characters", ["abcdefg"])
+    model = build_model({"kind": kind, "preset": "tiny", **options}, letters, letters)
+    return Translator(model, letters, letters)
+
+
+@pytest.mark.parametrize("kind", ["bahdanau", "luong", "transformer"])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_maps_are_those_of_the_translation(kind: str, beam: int) -> None:
+    model = untrained(kind)
+    (found,) = model.translate(["cabbage"], beam=beam, return_map=True)
+    trace = model.trace("cabbage", beam=beam)
+    assert trace.about["translation"] == found.text
+    assert trace.tokens["source"] == list("cabbage")
+    assert trace.tokens["target"] == found.tokens
+    assert trace.tokens["prefix"][1:] == found.tokens[:-1]
+    crossing = [c for c in trace.calls if (c.queries, c.keys) == ("target", "source")]
+    mean = torch.cat([call.map.dense() for call in crossing]).mean(0)
+    torch.testing.assert_close(mean, found.map, atol=1e-4, rtol=1e-3)
+    for call in trace.calls:
+        assert call.inputs is not None
+        trace.check(call)
+
+
+def test_the_likeliest_next_tokens_are_kept() -> None:
+    trace = untrained("luong").trace("fade")
+    rows = trace.about["outputs"]["target"]
+    assert len(rows) == len(trace.tokens["target"])
+    for row, token in zip(rows, trace.tokens["target"], strict=True):
+        shares = [share for _, share in row]
+        assert shares == sorted(shares, reverse=True)
+        assert row[0][0] == token  # greedy
+
+
+def test_an_empty_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty text"):
+        untrained("luong").trace("")
+
+
+def test_checkpoints_show_the_same_words_with_other_weights(tmp_path: Path) -> None:
+    model = untrained("luong")
+    own = {name: tensor.clone() for name, tensor in model.model.state_dict().items()}
+    for step in (5, 11):
+        folder = tmp_path / "checkpoints" / f"step-{step}"
+        folder.mkdir(parents=True)
+        tensors = {name: tensor * step / 20 for name, tensor in own.items()}
+        save_file(tensors, folder / "model.safetensors")
+    traces = model.trace_checkpoints(tmp_path, "bead")
+    assert list(traces) == ["step 5", "step 11", "final"]
+    maps = [trace.calls[0].map.dense() for trace in traces.values()]
+    assert len({trace.about["translation"] for trace in traces.values()}) == 1
+    assert not torch.allclose(maps[0], maps[2])
+    torch.testing.assert_close(maps[2], model.trace("bead").calls[0].map.dense())
+    with pytest.raises(FileNotFoundError, match="no checkpoints in"):
+        model.trace_checkpoints(tmp_path / "none", "bead")

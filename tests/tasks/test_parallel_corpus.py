@@ -30,7 +30,7 @@ def test_without_other_files_each_source_is_in_one_split_alone(tsv):
     assert not sources[1] & sources[2]
 
 
-def test_what_is_held_out_does_not_depend_on_the_order_of_lines(tsv):
+def test_held_out_pairs_do_not_depend_on_the_order_of_lines(tsv):
     turned = tsv.with_name("turned.tsv")
     turned.write_text("".join(reversed(tsv.read_text().splitlines(keepends=True))))
     valid = read("valid", train=str(tsv)), read("valid", train=str(turned))
@@ -58,7 +58,7 @@ def test_two_aligned_files_json_lines_and_gzip_are_read(tmp_path):
     assert list(valid) == [("one", "eins")]
 
 
-def test_frames_are_held_out_by_what_they_spell(tmp_path):
+def test_frames_are_held_out_by_their_targets(tmp_path):
     write_frames(generate("signal", count=40), tmp_path / "frames.npz")
     splits = [read(name, train=str(tmp_path / "frames.npz")) for name in ("train", "valid", "test")]
     assert sum(map(len, splits)) == 40
@@ -74,7 +74,7 @@ def test_a_stored_corpus_gives_the_same_pairs(tsv, tmp_path):
     assert (tmp_path / "train.arrow").is_file()
 
 
-def test_generated_splits_have_the_size_that_was_asked_for():
+def test_generated_splits_have_the_configured_size():
     assert len(read("train", name="dates", count=7)) == 7
     assert len(read("test", name="dates", test_count=5)) == 5
 
@@ -88,17 +88,17 @@ def test_bad_lines_are_refused_or_skipped_and_reported(tsv):
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "message"),
     [("", "is empty"), ("a\tb\n", "has 1 different source, too few"), ("a\tb\nc\td\n", "2 diff")],
 )
-def test_a_file_with_too_little_in_it_is_one_sentence(tmp_path, content, complaint):
+def test_a_file_with_too_few_pairs_is_a_clear_error(tmp_path, content, message):
     file = tmp_path / "few.tsv"
     file.write_text(content)
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=message):
         read("train", train=str(file))
 
 
-def test_missing_files_folders_and_unequal_files_are_one_sentence(tmp_path, tsv):
+def test_missing_files_folders_and_unequal_files_are_clear_errors(tmp_path, tsv):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read("train", train=str(tmp_path / "none.tsv"))
     with pytest.raises(IsADirectoryError, match="is a directory"):
@@ -109,7 +109,7 @@ def test_missing_files_folders_and_unequal_files_are_one_sentence(tmp_path, tsv)
 
 
 @pytest.mark.parametrize(
-    ("table", "complaint"),
+    ("table", "message"),
     [
         ({}, "either name or train"),
         ({"name": "dates", "train": "a.tsv"}, "either name or train"),
@@ -121,12 +121,12 @@ def test_missing_files_folders_and_unequal_files_are_one_sentence(tmp_path, tsv)
         ({"train": ["a", "b", "c"]}, "one file or two, got 3"),
     ],
 )
-def test_a_wrong_table_is_one_sentence(table, complaint):
-    with pytest.raises(ValueError, match=complaint):
+def test_a_wrong_table_is_a_clear_error(table, message):
+    with pytest.raises(ValueError, match=message):
         read("train", **table)
 
 
-def test_a_column_that_a_format_does_not_have_is_one_sentence(tmp_path):
+def test_a_column_that_a_format_does_not_have_is_a_clear_error(tmp_path):
     (tmp_path / "a.dict").write_text("CAT  K AE T\n")
     with pytest.raises(ValueError, match="does not take"):
         read("train", train=str(tmp_path / "a.dict"), source=0)
