@@ -5,7 +5,8 @@ import pytest
 
 from regard.data.profiles import Profiles
 from regard.data.ratings import read_movielens, read_ratings
-from regard.data.viewers import generate_opposites, generate_viewers, write_movielens
+from regard.data.viewers import generate_opposites, generate_viewers
+from tests.data.movielens import write_movielens
 
 
 @pytest.fixture

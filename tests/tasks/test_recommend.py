@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from regard.cli import main
-from regard.data.viewers import write_movielens
 from regard.recipes import load_recipe
 from regard.tasks import Recommender, load
 from regard.tasks.recommend import RecommendTask
 from regard.training import read_config, train
+from tests.data.movielens import write_movielens
 
 FAST = ["training.threads=1", "training.epochs=8", "training.lr=5e-3"]
 

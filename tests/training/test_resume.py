@@ -206,6 +206,16 @@ def test_a_lost_best_checkpoint_is_taken_from_the_model(tmp_path, largest, confi
         train(task, configure(steps=8, **config), run, resume=True)
 
 
+def test_a_bit_flip_in_the_model_is_an_error_that_says_what_to_do(run):
+    file = run / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    with pytest.raises(ValueError, match=r"checksum does not match .* --resume .*writes it again"):
+        regard.load(run)
+    resume(run)
+    assert file.read_bytes() == whole
+
+
 def test_a_model_that_was_lost_is_written_again(tmp_path, largest, configure):
     run = tmp_path / "run"
     train(largest(), configure(steps=4), run)

@@ -99,7 +99,12 @@ def load_model(build: Callable[[], nn.Module], run: str | Path, device: str = "c
     _check_numbers(run, path)
     _check_fits(build, _shapes(path), path)
     model = build()
-    put_weights(model, read_tensors(path), source=str(path))
+    try:
+        tensors = read_tensors(path)
+    except ValueError as error:
+        advice = f"regard train --resume {run} writes it again from the checkpoints"
+        raise ValueError(f"{error}; {advice}") from error
+    put_weights(model, tensors, source=str(path))
     return model.to(device).eval()
 
 
