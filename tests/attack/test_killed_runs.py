@@ -44,7 +44,7 @@ def result(run):
 
 @pytest.fixture(scope="module")
 def undisturbed(nursery, tmp_path_factory):
-    """The result of a run that nobody killed, and how long it took."""
+    """The result of an uninterrupted run, and its duration."""
     run = tmp_path_factory.mktemp("undisturbed") / "run"
     outcome = nursery.train(run, TRAINING)
     assert outcome["reason"] == "epochs"

@@ -67,9 +67,7 @@ def test_half_precision_is_computed_in_single(given):
 def test_wrong_arguments_end_in_one_sentence(given):
     with pytest.raises(ValueError, match="needs causal=True and as many queries as keys"):
         regard.attend_linear(**given)
-    with pytest.raises(
-        ValueError, match=r"log_decay should be \(\.\.\., 11, 1\) or"
-    ):
+    with pytest.raises(ValueError, match=r"log_decay should be \(\.\.\., 11, 1\) or"):
         regard.attend_linear(**{**given, "log_decay": torch.zeros(N, 4)}, causal=True)
     with pytest.raises(ValueError, match=r"beta should be \(\.\.\., 11, 1\) for keys"):
         regard.attend_linear(**{**given, "beta": torch.zeros(B, H, N)}, causal=True)

@@ -118,12 +118,12 @@ def test_a_signal_spells_its_symbols_under_the_noise():
         assert 3 * len(symbols) <= len(frames) <= 6 * len(symbols)
         assert frames.dtype == np.float32
         scores = np.stack([frames @ clean[s] / np.linalg.norm(clean[s]) for s in clean])
-        heard = {
+        recognised = {
             list(clean)[i]
             for i, n in enumerate(np.bincount(scores.argmax(0), minlength=8))
             if n > 2
         }
-        assert heard <= {*symbols}
+        assert recognised <= {*symbols}
 
 
 def test_unknown_names_suggest_the_nearest():

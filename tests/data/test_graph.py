@@ -38,7 +38,7 @@ def test_a_planetoid_file_gives_features_and_both_directions_of_its_edges(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"edges": np.array([[0, 5]])}, "edges has numbers from 0 to 5, .* from 0 to 4"),
         ({"edges": np.array([[-1, 2]])}, "edges has numbers from -1 to 2"),
@@ -59,10 +59,12 @@ def test_a_planetoid_file_gives_features_and_both_directions_of_its_edges(tmp_pa
         ({"test_idx": np.array([3])}, "node 3 is in test_idx, but its class is unknown"),
         ({"test_idx": np.array([4, 1])}, "node 1 is in train_idx and in test_idx"),
         ({"val_idx": None}, "it has no array val_idx"),
+        ({"num_features": np.array(10**12)}, "num_features should be at most 10,000,000"),
+        ({"num_classes": np.array(10**12)}, "at most as many classes as nodes"),
     ],
 )
-def test_a_malformed_planetoid_file_is_one_sentence(tmp_path: Path, changes, said) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_malformed_planetoid_file_is_one_sentence(tmp_path: Path, changes, message) -> None:
+    with pytest.raises(ValueError, match=message):
         read_planetoid(planetoid(tmp_path, **changes))
 
 
@@ -96,7 +98,7 @@ def test_an_edge_list_is_read_by_names_and_split_by_class(tmp_path: Path) -> Non
     assert sorted(graph.edges.T.tolist()) == [[0, 3], [3, 0], [5, 11], [11, 5]]
     assert graph.labels[graph.train].bincount().tolist() == [2, 2]
     together = torch.cat((graph.train, graph.valid, graph.test)).tolist()
-    assert sorted(together) == list(range(11))  # each once, and nobody of unknown class
+    assert sorted(together) == list(range(11))  # each once, without those of unknown class
 
 
 def test_commas_and_blanks_separate_too(tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_commas_and_blanks_separate_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "edges", "said"),
+    ("nodes", "edges", "message"),
     [
         (None, "n0\tn99\n", "edges, line 1: node 'n99' is not among the 12 nodes"),
         (None, "n0\tn1\tn2\n", "line 1: expected the names of two nodes, got"),
@@ -121,8 +123,8 @@ def test_commas_and_blanks_separate_too(tmp_path: Path) -> None:
         ("a\tx\n", None, "line 1: expected name, features and class"),
     ],
 )
-def test_a_malformed_edge_list_is_one_sentence(tmp_path: Path, nodes, edges, said) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_malformed_edge_list_is_one_sentence(tmp_path: Path, nodes, edges, message) -> None:
+    with pytest.raises(ValueError, match=message):
         read_edge_list(*text_graph(tmp_path, nodes, edges))
 
 

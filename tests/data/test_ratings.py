@@ -102,7 +102,7 @@ def test_numbers_become_ranges_and_newcomers_find_theirs():
         profiles.encode({"jb": "king"})
 
 
-def test_nobody_watches_a_film_twice_and_series_are_watched_in_order():
+def test_no_viewer_watches_a_film_twice_and_series_are_watched_in_order():
     found = generate_viewers(31, 53, seed=2)
     for history in found.histories:
         assert len(set(history.tolist())) == len(history)
@@ -123,7 +123,7 @@ def test_the_odd_item_alone_tells_the_last_one_of_opposites():
         assert follows.setdefault(unlike[0], history[-1]) == history[-1]
 
 
-def test_a_number_that_nobody_has_finds_the_nearest_range_and_no_number_none():
+def test_a_number_that_does_not_occur_finds_the_nearest_range_and_no_number_none():
     ages = ["", *(str(age) for age in (*range(10, 40), *range(50, 80)))]
     profiles = Profiles.of({"age": ages})
     assert profiles.rows.shape == (61, 6)  # an empty cell does not make the field one of words
@@ -150,7 +150,7 @@ def test_large_numbers_keep_their_ranges_apart():
 
 
 def test_an_item_chosen_again_counts_once_when_it_was_chosen_first(movielens, tmp_path):
-    """What a user has is not recommended, so that it can be no test of a recommendation."""
+    """Items that a user has are not recommended, so that they cannot test a recommendation."""
     (movielens / "u.data").write_text("1\t5\t3\t30\n1\t2\t4\t10\n1\t9\t1\t20\n1\t2\t5\t40\n")
     assert read_movielens(movielens).histories[0].tolist() == [1, 8, 4]
     path = tmp_path / "c.csv"

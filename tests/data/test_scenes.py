@@ -38,8 +38,8 @@ def test_answers_are_true_and_twins_differ_in_nothing_but_places():
         assert one.text == two.text
         assert sorted(one.scene.names()) == sorted(two.scene.names())
         assert {one.answer, two.answer} == {"yes", "no"}
-    asked = {name for name in (*RELATIONS, *PLACES) for q in questions if f" {name} " in q.text}
-    assert asked == {*RELATIONS, *PLACES}
+    used = {name for name in (*RELATIONS, *PLACES) for q in questions if f" {name} " in q.text}
+    assert used == {*RELATIONS, *PLACES}
     assert questions == generate_questions(200, size=4, seed=3)
     assert questions != generate_questions(200, size=4, seed=5)
 

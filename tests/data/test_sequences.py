@@ -5,7 +5,7 @@ from regard.data.sequences import BIT_TASKS, MARKS, draw_bits, marked_digits
 
 
 @pytest.mark.parametrize("name", BIT_TASKS)
-def test_channels_are_as_said_and_nothing_is_heard_while_answering(name: str) -> None:
+def test_channels_are_as_said_and_nothing_is_shown_while_answering(name: str) -> None:
     bits = draw_bits(name, 3, 5, seed=1)
     task = BIT_TASKS[name]
     assert bits.inputs.shape == (3, len(bits.due), task.channels)
@@ -17,7 +17,7 @@ def test_channels_are_as_said_and_nothing_is_heard_while_answering(name: str) ->
     assert not torch.equal(bits.inputs[:, :4], draw_bits(name, 3, 5, seed=2).inputs[:, :4])
 
 
-def test_a_copy_is_what_was_heard_before_the_sign() -> None:
+def test_a_copy_is_what_was_shown_before_the_sign() -> None:
     bits = draw_bits("copy", 2, 7, seed=3)
     assert bits.inputs[:, :, -1].nonzero()[:, 1].tolist() == [7, 7]
     assert torch.equal(bits.targets[:, 8:], bits.inputs[:, :7, :8])
@@ -33,8 +33,8 @@ def test_copies_are_repeated_and_end() -> None:
         assert rest == 0
         assert torch.equal(answer[:, :-1, :8], bits.inputs[:, :3, :8].repeat(1, repeats, 1))
         assert answer[:, :, -1].nonzero()[:, 1].tolist() == [3 * repeats] * 2
-        heard = float(bits.inputs[0, 3, -1])
-        assert heard == pytest.approx((repeats - 5.5) / 2.9)
+        shown = float(bits.inputs[0, 3, -1])
+        assert shown == pytest.approx((repeats - 5.5) / 2.9)
     assert seen == set(range(1, 11))
 
 

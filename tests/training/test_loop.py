@@ -162,7 +162,7 @@ class Signal(Silent):
     def __init__(self, number, step):
         self.number, self.at = number, step
 
-    def step(self, state, *figures):
+    def step(self, state, *values):
         if state.step == self.at:
             signal.raise_signal(self.number)
 

@@ -14,6 +14,7 @@ from regard.data.files import read_npz, readable, text_lines
 UNKNOWN = -1
 """The label of a node of unknown class."""
 
+MOST_FEATURES = 10_000_000
 PLANETOID = ("feat_row", "feat_col", "feat_val", "num_nodes", "num_features", "labels", "edges")
 SPLIT = {"train": "train_idx", "valid": "val_idx", "test": "test_idx"}
 NUMBERS = {*PLANETOID, *SPLIT.values(), "num_classes"} - {"feat_val"}  # arrays of whole numbers
@@ -47,6 +48,8 @@ def read_planetoid(path: str | Path) -> Graph:
         if name in whole and whole[name].dim():
             raise ValueError(f"{path}: {name} should be one number, got {len(whole[name])}")
     count, width = int(whole["num_nodes"]), int(whole["num_features"])
+    if width > MOST_FEATURES:
+        raise ValueError(f"{path}: num_features should be at most {MOST_FEATURES:,}, got {width:,}")
     _check_range(path, "feat_row", whole["feat_row"], count)
     _check_range(path, "feat_col", whole["feat_col"], width)
     value = arrays["feat_val"]
@@ -61,6 +64,8 @@ def read_planetoid(path: str | Path) -> Graph:
     if labels.shape != (count,):
         raise ValueError(f"{path}: {count} nodes need as many labels, got {tuple(labels.shape)}")
     classes = int(whole.get("num_classes", labels.max() + 1))
+    if classes > count:
+        raise ValueError(f"{path}: expected at most as many classes as nodes, got {classes:,}")
     if int(labels.min()) < UNKNOWN or int(labels.max()) >= classes:
         raise ValueError(
             f"{path}: labels should be from 0 to {classes - 1}, or {UNKNOWN} for unknown, got "
