@@ -6,7 +6,7 @@ from regard.paths.choice import plan
 
 
 class Flops:
-    """A watcher that adds up what calls of attention cost, by path."""
+    """An observer that adds up what calls of attention cost, by path."""
 
     edits = False
 
@@ -17,6 +17,6 @@ class Flops:
         return request
 
     def notify(self, report: AttentionCall) -> None:
-        assert isinstance(report.request, Request)
-        cost = plan(report.request).flops
+        request = report.request if isinstance(report.request, Request) else report.request()
+        cost = plan(request).flops
         self.by_path[report.path] = self.by_path.get(report.path, 0) + cost

@@ -104,7 +104,7 @@ def test_missing_files_folders_and_unequal_files_are_clear_errors(tmp_path, tsv)
     with pytest.raises(IsADirectoryError, match="is a directory"):
         read("train", train=str(tmp_path))
     (tmp_path / "one.txt").write_text("a\n")
-    with pytest.raises(ValueError, match="as many lines as each other"):
+    with pytest.raises(ValueError, match="the same number of lines"):
         read("train", train=[str(tsv), str(tmp_path / "one.txt")])
 
 
