@@ -19,7 +19,7 @@ from regard.trace import Call, Trace
 from regard.visual.page import write
 
 READY = "regard-page[data-ready]"
-# BatchReorder the pointer over the map; milliseconds until the sentence and the cross are painted, and
+# Move the pointer over the map; milliseconds until the sentence and the cross are painted, and
 # until all other views are.
 HOVER = """async (moves) => {
   const stage = document.querySelector("regard-heatmap .stage");

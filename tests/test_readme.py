@@ -9,6 +9,7 @@ import contextlib
 import doctest
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,57 @@ def unknown_commands(text: str) -> list[str]:
         if any(not a.startswith("-") and "=" not in a for a in arguments[:1])
         and arguments[0] not in known
     ]
+
+
+def command_lines(page: Path) -> list[list[str]]:
+    """The words of every `regard ...` line of a page's blocks, fenced or indented."""
+    text = page.read_text("utf-8").replace("\\\n", " ")
+    lines = re.findall(r"^(?:\$ |    |.*\| )?(?:\.venv/bin/)?regard ([^|>\n]*)", text, re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in lines if "--" in line or "'" in line]
+
+
+def unparsed(words: list[str]) -> str | None:
+    """What is wrong with the options and arguments of a command; nothing is run."""
+    import typer.main
+
+    from regard.cli.app import app
+
+    command = typer.main.get_command(app)
+    try:
+        while hasattr(command, "commands") and words and not words[0].startswith("-"):
+            name, *words = words
+            if name not in command.commands:
+                return f"there is no command {name}"
+            command = command.commands[name]
+        command.make_context("regard", list(words))
+    except typer.Exit:
+        return None
+    except typer.TyperException as error:
+        return error.format_message()
+    return None
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_every_command_line_of_a_page_is_valid(page):
+    found = {" ".join(words): unparsed(words) for words in command_lines(page)}
+    assert {line: problem for line, problem in found.items() if problem} == {}
+
+
+def test_a_wrong_command_line_is_found():
+    assert "No such option" in str(unparsed(["see", "runs/dates", "--png", "a.png"]))
+    assert unparsed(["conjure"]) == "there is no command conjure"
+
+
+def test_the_page_of_keys_is_what_the_command_prints():
+    from regard.cli.keys import describe_keys
+
+    page = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    (listed,) = blocks(page, "text")
+    assert listed == describe_keys() + "\n", "regenerate it: regard train --keys"
 
 
 def python_blocks() -> list:

@@ -116,9 +116,9 @@ def test_the_gradient_fades_with_the_length_unless_there_is_attention(here, caps
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(here, capsys):
     longer = ("--set", "training.steps=120", "--set", "training.evaluate_every=20")
     with interrupted_once(here, "here/peeky/checkpoints/step-*"):
-        assert compare("--decoders", "plain,peeky", *longer) == 1
+        assert compare("--decoders", "plain,peeky", *longer) == 130
     shown = capsys.readouterr()
-    said = "regard: stopped in peeky, which is saved; the same command goes on from there"
+    said = "regard: stopped in peeky, which is saved; the same command continues it"
     assert shown.err.splitlines()[-1] == said
     assert shown.out == ""
     before = (here / "here" / "plain" / "metrics.jsonl").read_text()
@@ -156,9 +156,9 @@ def test_models_that_all_diverge_are_a_table_and_a_failure(here, capsys):
         (("--decoders", ","), 2, "at least one"),
         (("--lengths", "5,ten"), 2, "--lengths are whole numbers"),
         (("--lengths", "5,0"), 1, "a length is 1 or more"),
-        (("dates", "--lengths", "5"), 1, "lengths are for the tasks copy and reverse"),
+        (("dates", "--lengths", "5"), 1, "lengths are for the datasets copy and reverse"),
         (("--set", "model.hiden=7"), 1, "did you mean 'hidden'"),
-        (("graph", "--set", "data.metric="), 1, "compare is for tasks with pairs"),
+        (("graph", "--set", "data.metric="), 1, "compare needs the task translate, got 'graph'"),
     ],
 )
 def test_a_wrong_name_is_one_sentence_and_trains_nothing(

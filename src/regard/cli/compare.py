@@ -12,7 +12,7 @@ from regard.cli.output import check_output
 from regard.cli.train import recipe_names
 
 if TYPE_CHECKING:
-    from regard.tasks.compare import Comparison, Row
+    from regard.tasks.compare import Comparison
     from regard.tasks.compare_lengths import Point
     from regard.training import Progress
 
@@ -112,16 +112,21 @@ def compare(
     written = json_file if json_file is not None else folder / "comparison.json"
     check_output(written, option="--json")
     how: dict[str, Any] = {"settings": settings or [], "progress": progress}
-    rows: Sequence[Row | Point]
+    try:
+        if sizes:
+            rows: Any = compare_lengths(task, tables, chosen, folder, [*map(int, sizes)], **how)
+        else:
+            found = train_all(tables, chosen, folder, target=quality, **how)
+            rows = found.rows
+    except KeyboardInterrupt as error:
+        print(f"regard: {error}", file=sys.stderr)
+        raise typer.Exit(130) from error
     if sizes:
-        rows = compare_lengths(task, tables, chosen, folder, [*map(int, sizes)], **how)
         _write(written, {"task": task, "lengths": [point._asdict() for point in rows]})
         print(lengths_table(rows))
         shown = [Panel(about, _lines(rows, what), log) for what, about, log in SHOWN]
         chart = panels(shown, folder / "lengths.png", against="letters of the source")
     else:
-        found = train_all(tables, chosen, folder, target=quality, **how)
-        rows = found.rows
         _write(written, {"task": task, **found.as_dict()})
         print(table(found))
         curves = {row.name: row.curve for row in rows}
@@ -137,7 +142,7 @@ def compare(
 
 
 def _lines(points: "Sequence[Point]", what: str) -> dict[str, list[tuple[float, float]]]:
-    """Length and value of every variant, but where it has none."""
+    """Return length and value of every variant, where it has one."""
     lines: dict[str, list[tuple[float, float]]] = {point.name: [] for point in points}
     for point in points:
         value = getattr(point, what)
@@ -159,7 +164,7 @@ def _names(text: str) -> list[str]:
 
 
 def table(found: "Comparison") -> str:
-    """What came of each variant, and a line about the columns."""
+    """Return a row for each variant, and a line about the columns."""
     from regard.training.progress import duration
 
     rows: list[Sequence[str]] = [HEAD]
@@ -183,7 +188,7 @@ def table(found: "Comparison") -> str:
 
 
 def lengths_table(points: Sequence["Point"]) -> str:
-    """Every variant at every length, and a line about the columns."""
+    """Return a row for every variant at every length, and a line about the columns."""
     order = list(dict.fromkeys(point.name for point in points))
     rows: list[Sequence[str]] = [("", "length", "quality", "gradient", "tokens/s", "alone")]
     for point in sorted(points, key=lambda point: (order.index(point.name), point.length)):
@@ -209,7 +214,7 @@ def _quality(value: float | None) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Names to the left, numbers to the right."""
+    """Return the rows as text, names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows

@@ -72,7 +72,7 @@ def compare(
 
     Raises:
         ValueError: another task, or an existing run that was trained with other settings
-        RuntimeError: stopped by a signal; what was trained is saved, and continued next time
+        KeyboardInterrupt: stopped by a signal; what was trained is saved, and continued next time
     """
     config = read_config(recipe, settings)
     if config.task != "translate":
@@ -131,7 +131,7 @@ def _trained(task: TranslateTask, config: Config, run: Path, progress: Progress)
         diverged = str(error)
     else:
         if outcome.reason == "interrupted":
-            raise RuntimeError(
+            raise KeyboardInterrupt(
                 f"stopped in {run.name}, which is saved; the same command continues it"
             )
         quality, seconds = outcome.metrics[task.metric], outcome.seconds
