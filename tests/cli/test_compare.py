@@ -125,7 +125,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(here, capsys):
     assert '"finished": "steps"' in before
     assert compare("--decoders", "plain,peeky", *longer) == 0
     shown = capsys.readouterr()
-    assert "going on after step" in shown.err
+    assert "resuming after step" in shown.err
     assert (here / "here" / "plain" / "metrics.jsonl").read_text() == before
     lines = (here / "here" / "peeky" / "metrics.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines if '"loss"' in line]
