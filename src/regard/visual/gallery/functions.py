@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,59 +60,34 @@ def _scores() -> Iterator[Exhibit]:
         small, large = make(WORD_WIDTH), make(WIDTH)
         is_learned = isinstance(small, scores.Additive | scores.Concat | scores.Location)
         if isinstance(small, nn.Module) and is_learned:
-            train(small.parameters(), partial(_weights, target, source, small))
-        x = torch.randn(1, LENGTH, WIDTH)
-        yield Exhibit(
-            room="Score functions",
-            name=name,
-            formula=formula,
-            paper=paper,
-            code=f"regard.attend(q, k, v, score={code})",
-            caption="French queries, English keys"
-            + (", trained on this sentence." if is_learned else "."),
-            weights=_weights(target, source, small).detach(),
-            rows=TARGET,
-            columns=SOURCE,
-            cost=cost(partial(attend, x, x, x, score=large)),
-        )
+            train(small.parameters(), partial(_weights, target, source, score=small))
+        caption = "French queries, English keys" + ", trained on this pair." * is_learned
+        code = f"regard.attend(q, k, v, score={code})"
+        about = ("Score functions", name, formula, paper, code, caption)
+        weights = _weights(target, source, score=small).detach()
+        yield Exhibit(*about, weights, TARGET, SOURCE, _cost(score=large))
 
 
 def _normalizers() -> Iterator[Exhibit]:
     table = [
-        ("Softmax", "softmax", "w = e^s / Σ e^s", "Every key gets some weight."),
-        ("Sparsemax", "sparsemax", "w = max(s − τ, 0)", "Most keys get none."),
-        ("1.5-entmax", "entmax15", "w = max(s/2 − τ, 0)²", "Between softmax and sparsemax."),
-        ("Hard", "hard", "w = one-hot(argmax s)", "One key gets all the weight."),
-        (
-            "Gumbel",
-            "gumbel",
-            "w = softmax((s + g) / τ)",
-            "A relaxed sample: noise g in the scores.",
-        ),
-    ]
-    papers = {
-        "sparsemax": "Martins & Astudillo 2016",
-        "entmax15": "Peters et al. 2019",
-        "hard": "Xu et al. 2015; straight-through gradient, Bengio et al. 2013",
-        "gumbel": "Jang et al. 2017",
-    }
+        ("Softmax", "softmax", "w = e^s / Σ e^s", "standard", "Every key gets some weight."),
+        ("Sparsemax", "sparsemax", "w = max(s − τ, 0)", "Martins & Astudillo 2016",
+         "Most keys get none."),
+        ("1.5-entmax", "entmax15", "w = max(s/2 − τ, 0)²", "Peters et al. 2019",
+         "Between softmax and sparsemax."),
+        ("Hard", "hard", "w = one-hot(argmax s)",
+         "Xu et al. 2015; straight-through gradient, Bengio et al. 2013",
+         "One key gets all the weight."),
+        ("Gumbel", "gumbel", "w = softmax((s + g) / τ)", "Jang et al. 2017",
+         "A relaxed sample: noise g in the scores."),
+    ]  # fmt: skip
     source, target = words()
-    for name, key, formula, caption in table:
+    for name, key, formula, paper, caption in table:
         torch.manual_seed(2)
-        seen = attend(target, source, source, normalize=key, return_map=True).map
-        x = torch.randn(1, LENGTH, WIDTH)
-        yield Exhibit(
-            room="Normalizers",
-            name=name,
-            formula=formula,
-            paper=papers.get(key, "standard"),
-            code=f'regard.attend(q, k, v, normalize="{key}")',
-            caption=caption,
-            weights=seen.dense(),
-            rows=TARGET,
-            columns=SOURCE,
-            cost=cost(partial(attend, x, x, x, normalize=key)),
-        )
+        code = f'regard.attend(q, k, v, normalize="{key}")'
+        about = ("Normalizers", name, formula, paper, code, caption)
+        weights = _weights(target, source, normalize=key)
+        yield Exhibit(*about, weights, TARGET, SOURCE, _cost(normalize=key))
 
 
 def _masks() -> Iterator[Exhibit]:
@@ -130,25 +106,20 @@ def _masks() -> Iterator[Exhibit]:
          lambda n: masks.causal() & masks.segments(clauses if n == 13 else long)),
     ]  # fmt: skip
     source, _ = words()
-    x = torch.randn(1, LENGTH, WIDTH)
     for name, code, caption, make in table:
-        seen = attend(source / 3, source, source, mask=make(len(SOURCE)), return_map=True)
-        yield Exhibit(
-            room="Masks",
-            name=name,
-            formula="w = softmax(s + mask)",
-            paper="True = may attend",
-            code=f"regard.attend(x, x, x, {code})",
-            caption=caption,
-            weights=seen.map.dense(),
-            rows=SOURCE,
-            columns=SOURCE,
-            cost=cost(partial(attend, x, x, x, mask=make(LENGTH))),
-        )
+        code = f"regard.attend(x, x, x, {code})"
+        about = ("Masks", name, "w = softmax(s + mask)", "True = may attend", code, caption)
+        weights = _weights(source / 3, source, mask=make(len(SOURCE)))
+        yield Exhibit(*about, weights, SOURCE, SOURCE, _cost(mask=make(LENGTH)))
 
 
-def _weights(query: Tensor, key: Tensor, score: Score) -> Tensor:
-    return attend(query, key, key, score=score, return_map=True).map.dense()
+def _weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
+    return attend(query, key, key, return_map=True, **options).map.dense()
+
+
+def _cost(**options: Any) -> str:
+    x = torch.randn(1, LENGTH, WIDTH)
+    return cost(partial(attend, x, x, x, **options))
 
 
 def _negative_distance(query: Tensor, key: Tensor) -> Tensor:

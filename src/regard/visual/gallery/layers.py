@@ -1,6 +1,7 @@
 """Exhibits of `regard.layers`: every mechanism that is a module, on the same sentence pair."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,9 @@ class Labelled(NamedTuple):
     columns: Sequence[str]
 
 
+Maker = Callable[[], Labelled]
+
+
 def exhibits() -> Iterator[Exhibit]:
     """Every layer; what has parameters to learn is trained on the sentence."""
     for number, (room, name, formula, paper, code, caption, draw, run) in enumerate(_table()):
@@ -30,9 +34,7 @@ def exhibits() -> Iterator[Exhibit]:
         yield Exhibit(room, name, formula, paper, code, caption, *shown, spent)
 
 
-def _table() -> list[
-    tuple[str, str, str, str, str, str, Callable[[], Labelled], Callable[[], Any]]
-]:
+def _table() -> list[tuple[str, str, str, str, str, str, Maker, Callable[[], Any]]]:
     return [
         ("Local and hard", "Local, monotonic", "w(s) = softmax over [t − D, t + D]",
          "Luong et al. 2015, local-m", "layers.LocalAttention(dim, window=2)",
@@ -85,21 +87,21 @@ def _table() -> list[
          lambda: _timed(layers.MultiHeadAttention(WIDTH, 4, position=layers.ALiBi(4)))),
         ("Efficient", "Efficient attention", "C = ρ(Q) (ρ(K)ᵀ V)", "Shen et al. 2018",
          "regard.attend_linear(q, k, v)", "The implied map, which is never computed.",
-         lambda: _linear(causal=False), lambda: _timed_function(attend_linear)),
+         lambda: _linear(causal=False), lambda: _timed(attend_linear, inputs=3)),
         ("Efficient", "Efficient, causal", "Σ_{j≤i} e^{k_j} v_jᵀ / Σ_{j≤i} e^{k_j}",
          "Shen et al. 2018", "regard.attend_linear(q, k, v, causal=True)",
          "A running state replaces the past.", lambda: _linear(causal=True),
-         lambda: _timed_function(lambda *x: attend_linear(*x, causal=True))),
+         lambda: _timed(partial(attend_linear, causal=True), inputs=3)),
         ("Efficient", "Gated delta recurrence",
          "S_t = (I − β_t k_t k_tᵀ) α_t S_{t−1} + β_t k_t v_tᵀ,  o_t = S_tᵀ q_t",
          "Yang et al. 2024", "regard.attend_linear(q, k, v, causal=True, log_decay=g, beta=b)",
          "The implied map of a state that decays and corrects itself; negative is shown as 0.",
-         _recurrence, lambda: _timed_function(
-             lambda *x: attend_linear(*x, causal=True, log_decay=-0.1))),
+         _recurrence,
+         lambda: _timed(partial(attend_linear, causal=True, log_decay=-0.1), inputs=3)),
         ("Two inputs, levels, graphs, memory", "Co-attention", "C = tanh(Qᵀ W_b V)",
          "Lu et al. 2016", "layers.CoAttention(left_dim, right_dim, hidden)",
          "The affinity of both sentences, with W_b = 1 / d; negative is shown as 0.", _co,
-         lambda: _timed_pair(layers.CoAttention(WIDTH, WIDTH, WIDTH))),
+         lambda: _timed(layers.CoAttention(WIDTH, WIDTH, WIDTH), inputs=2)),
         ("Two inputs, levels, graphs, memory", "Hierarchical",
          "words → sentences → document, α = softmax(uᵀ tanh(W h + b))", "Yang et al. 2016",
          "layers.HierarchicalAttention(dim)",
@@ -288,19 +290,9 @@ def _memory() -> Labelled:
 # ------------------------------------------------------------------ functions to time
 
 
-def _timed(layer: torch.nn.Module) -> Callable[[], Any]:
+def _timed(function: Callable[..., Any], *, inputs: int = 1) -> Callable[[], Any]:
     x = torch.randn(1, LENGTH, WIDTH)
-    return lambda: layer(x)
-
-
-def _timed_function(function: Callable[..., Any]) -> Callable[[], Any]:
-    x = torch.randn(1, LENGTH, WIDTH)
-    return lambda: function(x, x, x)
-
-
-def _timed_pair(layer: torch.nn.Module) -> Callable[[], Any]:
-    x = torch.randn(1, LENGTH, WIDTH)
-    return lambda: layer(x, x)
+    return lambda: function(*[x] * inputs)
 
 
 def _timed_document() -> Callable[[], Any]:
@@ -310,11 +302,8 @@ def _timed_document() -> Callable[[], Any]:
 
 
 def _timed_graph() -> Callable[[], Any]:
-    layer, nodes, edges = (
-        layers.GraphAttention(WIDTH, WIDTH),
-        torch.randn(LENGTH, WIDTH),
-        _chain(LENGTH),
-    )
+    layer = layers.GraphAttention(WIDTH, WIDTH)
+    nodes, edges = torch.randn(LENGTH, WIDTH), _chain(LENGTH)
     return lambda: layer(nodes, edges)
 
 
