@@ -1,5 +1,6 @@
 """Many sentences in batches of about one length: the answers stay in order."""
 
+import sys
 from functools import partial
 
 import numpy as np
@@ -73,3 +74,16 @@ def test_bad_arguments_are_refused_with_a_sentence(options, complaint):
         batched(greedy, model_of("luong"), [[5], [7]], **options)
     with pytest.raises(ValueError, match="frames of one width"):
         padded([[5], np.ones((2, 3))])
+
+
+def test_large_beams_go_in_smaller_batches(monkeypatch):
+    monkeypatch.setattr(sys.modules["regard.decoding.batched"], "MAX_ENTRIES", 8)
+    batches = []
+
+    def search(model, source, lengths, *, size):
+        batches.append(len(source))
+        return [[size] for _ in source]
+
+    found = batched(search, model_of("luong"), [[5, 7]] * 5, size=3)
+    assert found == [[3]] * 5
+    assert batches == [2, 2, 1]

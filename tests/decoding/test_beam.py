@@ -163,6 +163,7 @@ def test_the_penalty_is_that_of_the_paper():
     ("options", "complaint"),
     [
         ({"size": 0}, "beam size should be from 1 to 1024, got 0"),
+        ({"size": 100_000}, "beam size should be from 1 to 1024, got 100000"),
         ({"size": 3, "n_best": 4}, "from 1 to the beam size, 3, got 4"),
         ({"n_best": 0}, "n_best should be from 1"),
         ({"penalty": -1.0}, "0 or more"),

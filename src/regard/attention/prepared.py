@@ -51,7 +51,7 @@ def prepare(
         raise ValueError(
             f"lengths should be ({len(key)},), one for each sequence, got {tuple(lengths.shape)}"
         )
-    return Prepared(score, score.project(key), value, lengths)
+    return Prepared(score, score.project(key).to(value.dtype), value, lengths)
 
 
 class Prepared:
@@ -98,8 +98,8 @@ class Prepared:
         rows = query if query.dim() == 3 else query.unsqueeze(1)
         compiled = self._compiled
         if compiled is not None and _can_run(query, self.key.dtype):
-            asked = self.score.project_query(rows)
-            how = Computation("additive_kernel", lambda _: compiled.attend(asked), map_of, weigh)
+            q = self.score.project_query(rows).to(self.key.dtype)  # autocast may change it
+            how = Computation("additive_kernel", lambda _: compiled.attend(q), map_of, weigh)
             attended = dispatch(self._lazy(rows), how, return_map=return_map)
         else:
             attended = dispatch(self._request(rows), by_path, return_map=return_map)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import Prepared
+from regard.core.blocks import can_inspect_values
 from regard.core.mask import Grid, Mask
 from regard.layers.masking import mask_over_heads
 from regard.layers.reorder import BatchReorder, as_reorder
@@ -211,7 +212,7 @@ def start(
     shade = None
     if visible is not None:
         memory = torch.where(visible.any(1).mT, memory, 0.0)  # padding may be NaN
-        if not memory.is_meta and bool(visible.any(-1).all()):
+        if can_inspect_values(visible) and bool(visible.any(-1).all()):
             shade = torch.zeros_like(visible, dtype=memory.dtype).masked_fill_(~visible, -torch.inf)
     return SharedMemory(project(memory), visible, beams, shade=shade)
 
@@ -260,6 +261,5 @@ def _visible(mask: Mask | Tensor, memory: Tensor, heads: int) -> Tensor | None:
             f"memory_mask {mask} does not fit a memory of {sentences} sentences and a layer of "
             f"{heads} heads; it should be lengths({sentences} numbers) or bool ({sentences}, {N})"
         )
-    if visible.is_meta or torch.compiler.is_compiling():  # no values to look at
-        return visible
-    return None if bool(visible.all()) else visible
+    whole = can_inspect_values(visible) and bool(visible.all())
+    return None if whole else visible

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention import Attended, attend
 from regard.attention.observer import observed
+from regard.core.blocks import can_inspect_values
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, lengths
 from regard.layers.masking import padding_mask, zero_padding
@@ -201,7 +202,7 @@ def _counts(name: str, counts: Tensor | None, words: Tensor, dims: int) -> Tenso
             f"{name} should be {tuple(shape)} for words {tuple(words.shape)}, got "
             f"{tuple(counts.shape)}"
         )
-    if counts.numel() and not counts.is_meta and not torch.compiler.is_compiling():
+    if counts.numel() and can_inspect_values(counts):
         low, high = (int(end) for end in counts.aminmax())
         if low < 0 or high > most:
             raise ValueError(

@@ -173,6 +173,8 @@ def _by_torch(
     layer: nn.RNNBase, x: Tensor, first: Sequence[Tensor], counts: Tensor | None
 ) -> tuple[Tensor, list[Tensor]]:
     """The same by torch, with packed sentences, so that padding does not reach the last state."""
+    if counts is not None and not can_inspect_values(counts):
+        counts = None  # torch packs by their values
     start = [part.unsqueeze(0) for part in first]
     hidden = tuple(start) if len(start) == 2 else start[0] if start else None
     packed: Tensor | PackedSequence = x

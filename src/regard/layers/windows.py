@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention import attend
-from regard.core.blocks import by_rows
+from regard.core.blocks import by_rows, can_inspect_values
 from regard.core.lower import DotScore, lower
 from regard.core.normalize import softmax
 from regard.core.request import Request
@@ -43,7 +43,7 @@ def interval(request: Request) -> Interval:
     else:
         low, high, full = request.mask.key_range(request.grid)
     if isinstance(full, Tensor):  # a compiler has no values
-        full = not (full.is_meta or torch.compiler.is_compiling()) and bool(full.all())
+        full = can_inspect_values(full) and bool(full.all())
     shape = (*request.leading, request.queries)
     return Interval(low.expand(shape).unsqueeze(-1), high.expand(shape).unsqueeze(-1), full)
 

@@ -72,7 +72,7 @@ class GlobalAligner(nn.Module):
         states = memory.states.unsqueeze(1)  # (batch, 1, S, key_dim): one head
         normalize, dropout = self._mode()
         context = attend(
-            query.unsqueeze(1),
+            query.unsqueeze(1).to(states.dtype),  # autocast changes the query only
             states,
             states,
             score=self.score,
@@ -126,6 +126,7 @@ class GlobalAligner(nn.Module):
         """The context (batch, key_dim) of one query (batch, query_dim), and the new state."""
         assert isinstance(state, SharedMemory)
         normalize, dropout = self._mode()
+        query = query.to(state.tensors[1].dtype)
         if state.prepared is not None and normalize is softmax and not dropout:
             if state.beams == 1:
                 return state.prepared.attend(query), state.stepped(1)

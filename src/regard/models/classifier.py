@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.core.blocks import can_inspect_values
 from regard.core.map import AttentionMap
 from regard.core.names import did_you_mean
 from regard.layers.dropout import check_dropout, drop
@@ -121,7 +122,7 @@ class DocumentClassifier(nn.Module):
         kept &= torch.arange(words.shape[2], device=words.device) < lengths.unsqueeze(2)
         lengths = kept.sum(2)
         order = kept.to(torch.uint8).argsort(dim=2, descending=True, stable=True)  # kept ones first
-        longest = order.shape[2] if lengths.is_meta else max(1, int(lengths.max()))
+        longest = max(1, int(lengths.max())) if can_inspect_values(lengths) else order.shape[2]
         return words.gather(2, order[..., :longest]), lengths
 
     def _drop(self, x: Tensor) -> Tensor:
@@ -172,7 +173,7 @@ class BidirectionalGRU(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """x (N, L, dim) to (N, L, 2 · hidden)."""
         x = drop(x, self.dropout, self.training)
-        if x.is_meta:  # torch packs by the values of lengths
+        if not can_inspect_values(lengths):  # torch packs by their values
             return self.gru(x)[0]
         there = lengths.nonzero().squeeze(1)  # torch packs no empty sequences
         if not len(there):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.core.blocks import can_inspect_values
 from regard.core.mask import Mask, lengths
 
 
@@ -22,7 +23,7 @@ class Memory(NamedTuple):
 
     def mask(self) -> Mask | None:
         """Which states may be attended to; None if all of them."""
-        if self.lengths.is_meta:  # no values to compare
+        if not can_inspect_values(self.lengths):
             return lengths(self.lengths)
         whole = bool((self.lengths == self.states.shape[1]).all())
         return None if whole else lengths(self.lengths)
@@ -42,7 +43,7 @@ def check_lengths(source: Tensor, counts: Tensor | None) -> Tensor:
             f"source_lengths should be integers ({len(source)},) for a source "
             f"{tuple(source.shape)}, got {counts.dtype} {tuple(counts.shape)}"
         )
-    if counts.numel() and not counts.is_meta:
+    if counts.numel() and can_inspect_values(counts):
         low, high = int(counts.min()), int(counts.max())
         if low < 0 or high > source.shape[1]:
             raise ValueError(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention import attend
 from regard.attention.observer import observed
+from regard.core.blocks import can_inspect_values
 from regard.core.mask import lengths as real
 from regard.core.names import did_you_mean
 from regard.layers.dropout import check_dropout, drop
@@ -192,7 +193,9 @@ class Recommender(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """r (B, dim), the weights (B, heads, L) and the values (B, heads, L, width)."""
         new = lengths == 0
-        if bool(new.all()):
+        if not can_inspect_values(lengths):
+            context, weights, value = self._attend(profiles, past, lengths)
+        elif bool(new.all()):
             context, weights, value = self._attend(profiles, None, lengths)
         else:
             context, weights, value = self._attend(profiles, past, lengths)

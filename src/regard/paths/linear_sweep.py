@@ -25,10 +25,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.amp import is_autocast_available
 
 BLOCK = 64  # positions whose pairs are multiplied out; a piece with one maximum has several blocks
 ROWS = 4096  # positions x heads in a piece: its tensors stay in the cache
@@ -110,9 +112,10 @@ def nonzero(normalizer: Tensor) -> Tensor:
     return normalizer + TINY[normalizer.dtype]
 
 
-def full_precision(tensor: Tensor) -> torch.autocast:
+def full_precision(tensor: Tensor) -> AbstractContextManager:
     """A context in which mixed precision does not round the sums."""
-    return torch.autocast(tensor.device.type, enabled=False)
+    device = tensor.device.type
+    return torch.autocast(device, enabled=False) if is_autocast_available(device) else nullcontext()
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:

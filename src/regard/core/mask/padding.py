@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.core import key_range as ranges
+from regard.core.blocks import can_inspect_values
 from regard.core.key_range import KeyRange
 from regard.core.mask.algebra import And, Grid, Mask, Visible, align, check_leading, visible
 from regard.core.shapes import broadcast
@@ -155,7 +156,7 @@ def _counts(counts: Tensor | Sequence[int]) -> Tensor:
     tensor = torch.as_tensor(counts)
     if tensor.dtype in (torch.bool, torch.uint8) or tensor.is_floating_point():
         raise TypeError(f"lengths() takes whole numbers, got {tensor.dtype}; try .long()")
-    if not torch.compiler.is_compiling() and tensor.numel() and int(tensor.min()) < 0:
+    if tensor.numel() and can_inspect_values(tensor) and int(tensor.min()) < 0:
         raise ValueError(
             f"lengths() counts from 0, got {int(tensor.min())}; an empty sequence is 0"
         )
@@ -163,6 +164,6 @@ def _counts(counts: Tensor | Sequence[int]) -> Tensor:
 
 
 def _longest(counts: Tensor | None) -> int:
-    if counts is None or torch.compiler.is_compiling() or not counts.numel():
+    if counts is None or not counts.numel() or not can_inspect_values(counts):
         return 0
     return int(counts.max())
