@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import signal
 
 import pytest
 
@@ -9,6 +10,7 @@ import regard
 from regard.tasks import TASKS, TranslateTask
 from regard.training import Silent, read_config, read_run_config, train
 from regard.training.checkpoint import checkpoints
+from regard.training.metrics import read_metrics
 from regard.training.progress import Lines
 
 PAIRS = "".join(
@@ -238,6 +240,28 @@ def test_an_evaluation_that_fails_costs_no_step(tmp_path, largest, configure):
     assert train(largest(), configure(steps=5), run, resume=True).step == 5
     whole, parts = (tmp_path / name / "model.safetensors" for name in ("whole", "run"))
     assert whole.read_bytes() == parts.read_bytes()
+
+
+def test_an_interrupted_resume_still_owes_its_evaluation(tmp_path, largest, configure):
+    class InterruptedStart(Silent):
+        def start(self, *_):
+            signal.raise_signal(signal.SIGINT)
+
+    def failing(model):
+        raise RuntimeError
+
+    run, task, config = tmp_path / "run", largest(), configure(steps=8, evaluate_every=4)
+    train(largest(), config, tmp_path / "whole")
+    task.evaluate = failing
+    with pytest.raises(RuntimeError):
+        train(task, config, run)
+    outcome = train(largest(), config, run, resume=True, progress=InterruptedStart())
+    assert (outcome.reason, outcome.step) == ("interrupted", 4)
+    train(largest(), config, run, resume=True)
+    for name in ("model.safetensors", "checkpoints/step-8/optimizer.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (run / name).read_bytes()
+    steps = [line["step"] for line in read_metrics(run / "metrics.jsonl") if "epoch" in line]
+    assert steps == [4, 8]
 
 
 def test_a_closed_pipe_does_not_stop_a_training(tmp_path, largest, configure):

@@ -92,6 +92,8 @@ def train(
             model.train()
             if evaluation_due(state, options):  # it was killed before or while it evaluated
                 save_and_evaluate()
+            if interrupt.requested and not state.evaluated:
+                return outcome(state, "interrupted")
             lowered = times_lowered(state.scores(), options.lower_after)
             for batches in steps(task, state, options):
                 lr = learning_rate(options, state.step, last=last, lowered=lowered)

@@ -221,7 +221,8 @@ def _check_data(
     what = f"the data has changed since {run} was started ({'; '.join(changes)})"
     if not accept:
         raise ValueError(
-            f"{what}: restore it, train a new run, or accept the change with --accept-changed-data"
+            f"{what}: restore it, train a new run, or accept the change with "
+            "--accept-changed-data (in Python accept_changed_data=True)"
         )
     message(f"note: {what}, which is accepted; tokenizers and classes stay those of the run")
 
