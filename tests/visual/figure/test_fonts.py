@@ -12,6 +12,7 @@ from matplotlib import font_manager
 from matplotlib.image import imread
 
 from regard.visual.figure import fonts, heatmap
+from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.fonts import choose_fonts
 
 CUNEIFORM = "\U00012000"
@@ -57,17 +58,26 @@ def test_packages_with_fonts_are_not_imported(system_fonts: list[str]) -> None:
 
 
 def test_a_font_that_is_newer_than_the_cache_is_found_and_a_removed_one_is_not_used(
-    system_fonts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system_fonts: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (korean,) = [file for file in fonts._packaged_fonts() if "Nanum" in file]
-    monkeypatch.setattr(fonts, "_packaged_fonts", list)
-    assert choose_fonts(["고양이"]).labels == ["□□□"]
-    (tmp_path / "damaged.ttf").write_bytes(b"not a font")
-    system_fonts += [str(tmp_path / "damaged.ttf"), shutil.copy(korean, tmp_path)]
-    assert choose_fonts(["고양이"]) == (["DejaVu Sans", "NanumGothic"], ["고양이"])
-    Path(system_fonts[1]).unlink()
-    fonts._characters.cache_clear()
-    assert choose_fonts(["고양이"]).labels == ["□□□"]
+    with monkeypatch.context() as patch:
+        patch.setattr(fonts, "_packaged_fonts", list)
+        assert choose_fonts(["고양이"]).labels == ["□□□"]
+        (tmp_path / "damaged.ttf").write_bytes(b"not a font")
+        system_fonts += [str(tmp_path / "damaged.ttf"), shutil.copy(korean, tmp_path)]
+        assert choose_fonts(["고양이"]) == (["DejaVu Sans", "NanumGothic"], ["고양이"])
+        Path(system_fonts.pop()).unlink()
+        assert choose_fonts(["고양이"]).labels == ["□□□"]
+    # the packaged font of the same name is used in place of the removed one, bold or not
+    drawn = figure(2, 1)
+    families, (label,) = choose_fonts(["고양이"])
+    drawn.text(0, 0, label, fontfamily=families, fontweight="bold")
+    save(drawn, tmp_path / "a.png")
+    assert caplog.text == ""
 
 
 def test_a_system_font_with_more_characters_is_preferred(system_fonts: list[str]) -> None:

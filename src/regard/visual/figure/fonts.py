@@ -1,5 +1,6 @@
 """Choose fonts that can draw a figure's labels, and report characters that no font has."""
 
+import logging
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,9 @@ CHINESE = ("Noto Sans CJK SC", "Noto Sans SC", "WenQuanYi Zen Hei", "PingFang SC
 EMOJI = ("Noto Emoji", "Symbola", "Segoe UI Emoji")  # outlines: matplotlib draws no colour fonts
 EAST_ASIAN = ("HANGUL", "CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO")  # in Unicode's names
 
+
+# Packaged fonts have no bold: matplotlib takes the regular weight, which needs no warning.
+logging.getLogger("matplotlib.font_manager").addFilter(lambda log: "font weight" not in log.msg)
 
 _reported: set[int] = set()
 _unreported: set[int] = set()
@@ -69,7 +73,7 @@ def _families(wanted: set[int]) -> tuple[list[str], set[int]]:
     fonts = _known_fonts()
     families, missing = [LATIN], wanted - _characters(*fonts[LATIN])
     if missing:
-        _register_new_fonts()
+        _update_fonts()
         fonts = _known_fonts()
     for family in (*_preferred(wanted), *sorted(fonts)):
         if not missing:
@@ -89,9 +93,11 @@ def _known_fonts() -> dict[str, tuple[str, int]]:
     }
 
 
-def _register_new_fonts() -> None:
-    """Register fonts of PyPI packages, and system fonts that are newer than matplotlib's cache."""
-    known = {entry.fname for entry in font_manager.fontManager.ttflist}
+def _update_fonts() -> None:
+    """Add fonts of PyPI packages and fonts newer than matplotlib's cache; drop removed ones."""
+    fonts = font_manager.fontManager.ttflist
+    fonts[:] = [entry for entry in fonts if Path(entry.fname).is_file()]
+    known = {entry.fname for entry in fonts}
     files = [*_packaged_fonts(), *font_manager.findSystemFonts()]
     for file in dict.fromkeys(files):
         if file not in known:
