@@ -1,5 +1,7 @@
 import json
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -81,3 +83,36 @@ def test_a_kernel_that_does_not_run_is_not_claimed(monkeypatch, capsys):
     assert not report["kernels"]["available"]
     (additive,) = (plan for plan in report["paths"] if plan["request"] == "additive")
     assert "compiled" not in additive["reason"]
+
+
+WITHOUT = """
+import sys
+sys.modules[{module!r}] = None  # as Python marks what cannot be imported
+from regard.cli import main
+for line in {lines!r}:
+    print("STATUS", main(line.split()), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [
+        ("safetensors", "safetensors", "training"),
+        ("tomli_w", "tomli-w", "training"),
+        ("matplotlib", "matplotlib", "visual"),
+    ],
+)
+def test_every_command_names_the_package_that_is_missing(module, package, extra, tmp_path):
+    lines = ["train copy --dry-run --set data.count=40", "evaluate run", "predict run text"]
+    lines += ["compare copy --decoders luong --scores dot", "bench attention --chart a.png --quick"]
+    needs = {"matplotlib": lines[3:]}.get(module, lines[:4])
+    code = WITHOUT.format(module=module, lines=needs)
+    environment = {**os.environ, "PYTHONPATH": str(Path(regard.__file__).parents[1])}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert re.findall(r"STATUS (\d+)", done.stdout) == ["1"] * len(needs)
+    sentence = f"regard: this command needs {package}: pip install '.[{extra}]'"
+    assert done.stderr.splitlines() == [sentence] * len(needs)

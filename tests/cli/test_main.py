@@ -131,6 +131,32 @@ def test_a_closed_stream_swallows_what_would_go_there(command, status):
     assert (done.returncode, done.stdout, done.stderr) == (status, b"", b"")
 
 
-def test_every_command_says_what_it_does():
+def every_command() -> list[tuple[str, ...]]:
     commands = typer.main.get_command(app).commands
-    assert all(command.help for command in commands.values())
+    groups = {name: command.commands for name, command in commands.items() if is_group(command)}
+    inner = [(name, sub) for name, subs in groups.items() for sub in subs]
+    return [*((name,) for name in commands), *inner]
+
+
+def is_group(command: object) -> bool:
+    return hasattr(command, "commands")
+
+
+@pytest.mark.parametrize("words", [(), *every_command()], ids=" ".join)
+def test_help_has_an_example_and_is_whole_in_80_columns(words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*words, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert not words or "Example: " in shown
+    assert "…" not in shown
+    assert not [line for line in shown.splitlines()[1:] if line.endswith("...")]
+    assert "<bool>" not in shown
+
+
+def test_the_shell_completes_recipes(monkeypatch, capsys):
+    monkeypatch.setenv("_REGARD_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "regard train dat")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert main([]) == 0
+    assert capsys.readouterr().out.split() == ["dates"]

@@ -31,18 +31,19 @@ app = typer.Typer(
     epilog="Exit status: 0 done, 1 failed, 2 bad usage, 130 interrupted.",
 )
 
-# In the order of the help; each with an example.
-COMMANDS: dict[Callable[..., None], str] = {
-    demo: "regard demo",
-    train: "regard train dates --set training.epochs=1",
-    predict: "regard predict runs/nsmc reviews.txt --json",
-    evaluate: "regard evaluate runs/dates --json",
-    see: "regard see runs/dates 'March 3rd, 2031' --out dates.html --out dates.png",
-    compare: "regard compare dates --decoders luong,transformer --scores dot,general",
-    claims: "regard claims scale order",
-    gallery: "regard gallery --out gallery",
-    doctor: "regard doctor --json",
-}
+TRANSLATE = "Translate texts: predict, for runs of the task translate."
+COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (  # with an example each
+    ("demo", demo, "regard demo"),
+    ("train", train, "regard train dates --set training.epochs=1"),
+    ("predict", predict, "regard predict runs/nsmc reviews.txt --json"),
+    ("translate", predict, "regard translate runs/dates 'March 3rd, 2031' --n-best 3"),
+    ("evaluate", evaluate, "regard evaluate runs/dates --json"),
+    ("see", see, "regard see runs/dates 'March 3rd, 2031' --out dates.html"),
+    ("compare", compare, "regard compare dates --decoders luong,transformer"),
+    ("claims", claims, "regard claims scale order"),
+    ("gallery", gallery, "regard gallery --out gallery"),
+    ("doctor", doctor, "regard doctor --json"),
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -70,13 +71,9 @@ def regard(
         raise typer.Exit(2)
 
 
-for command, example in COMMANDS.items():
-    app.command(epilog=f"Example: {example}")(command)
-app.command(
-    "translate",
-    help="Translate texts: predict, for runs of the task translate.",
-    epilog="Example: regard translate runs/dates 'March 3rd, 2031' --beam 5 --n-best 3",
-)(predict)
+for name, command, example in COMMANDS:
+    about = TRANSLATE if name == "translate" else None
+    app.command(name, help=about, epilog=f"Example: {example}")(command)
 app.add_typer(data, name="data", epilog="Example: regard data get multi30k")
 app.add_typer(bench, name="bench", epilog="Example: regard bench attention --quick")
 

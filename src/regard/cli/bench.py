@@ -62,6 +62,8 @@ def attention(
     Each peer is first checked to give the same answer. A ratio above 1 means regard is faster.
     """
     _check(json, chart)
+    if chart is not None:
+        import matplotlib  # noqa: F401  # now, not after the measurements
     benchmark = _benchmark("attention")
     _select(benchmark, only, quick=quick)
     benchmark.main(quick=quick, json_file=json, chart_file=chart, only=only, memory=memory)

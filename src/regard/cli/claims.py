@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def claims(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Which claims; all if none is given."),
+        typer.Argument(metavar="NAME", help="Which claims; all if none is given."),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the claims and exit.")] = False,
     out: Annotated[
@@ -27,7 +27,10 @@ def claims(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure what the textbooks say: the sentence, the numbers, and whether they agree."""
+    """Measure what the textbooks say about attention.
+
+    Prints each sentence, the numbers, and whether they agree.
+    """
     from regard.claims import CLAIMS
     from regard.core.names import did_you_mean
 

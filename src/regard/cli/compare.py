@@ -80,6 +80,8 @@ def compare(
 
     Runs that are in the directory already are not trained again; unfinished ones are resumed.
     """
+    import matplotlib  # noqa: F401  # now, not after the training
+
     from regard.recipes import resolve_recipe
     from regard.tasks.compare import compare as train_all
     from regard.tasks.compare_lengths import compare_lengths

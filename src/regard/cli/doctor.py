@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print versions, threads, kernels and the paths of typical calls."""
+    """Print versions, threads, kernels, and paths of typical calls."""
     report = {
         "versions": versions(),
         "machine": machine(),
