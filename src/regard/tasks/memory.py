@@ -122,29 +122,32 @@ class MemoryPredictor(Predictor):
             answers.append(Answer((found.logits[0] > 0).float().cpu(), *weights))
         return answers
 
-    def trace(self, input: int = SIZE, *, seed: int = 0) -> Trace:
-        """Generate a sequence of a size, and return where the heads were at each step.
+    def trace(self, input: Tensor | int = SIZE, *, seed: int = 0) -> Trace:
+        """Return the weights of the heads at each step of a sequence.
 
         Args:
-            input: the size: vectors to copy, or items to recall
-            seed: of the sequence
+            input: a sequence (T, channels), or the size of one to generate: vectors to copy, or
+                items to recall
+            seed: of a generated sequence
         """
-        bits = self._bits(input, seed)
-        (answer,) = self.predict([bits.inputs[0]])
+        bits, sequence = None, input
+        if isinstance(sequence, int):
+            bits = self._bits(sequence, seed)
+            sequence = bits.inputs[0]
+        (answer,) = self.predict([sequence])
         calls = [
             Call(name, held(weights.transpose(0, 1)), "step", "slot")
             for name, weights in (("write", answer.write_weights), ("read", answer.read_weights))
             if weights is not None
         ]
         steps, slots = len(answer.bits), calls[0].shape[-1] if calls else 0
-        wrong = bit_error(answer.bits.sub(0.5).unsqueeze(0), bits)
-        about = {
-            "task": self.task,
-            "title": f"{self.name}, size {input}: {wrong:.1%} of bits wrong",
-            "input": bits.inputs[0].clamp(0, 1).tolist(),
-            "target": bits.targets[0].tolist(),
-            "output": (answer.bits * bits.due.unsqueeze(1)).tolist(),
-        }
+        about: dict[str, Any] = {"task": self.task, "title": self.name}
+        about["input"], output = sequence.clamp(0, 1).tolist(), answer.bits
+        if bits is not None:
+            wrong = bit_error(answer.bits.sub(0.5).unsqueeze(0), bits)
+            about["title"] = f"{self.name}, size {input}: {wrong:.1%} of bits wrong"
+            about["target"], output = bits.targets[0].tolist(), output * bits.due.unsqueeze(1)
+        about["output"] = output.tolist()
         tokens = {"step": [*map(str, range(steps))], "slot": [*map(str, range(slots))]}
         return Trace(calls, tokens, about)
 
@@ -152,7 +155,7 @@ class MemoryPredictor(Predictor):
         """Return the share of wrong bits in new sequences of a size."""
         bits = draw_bits(self.name, count, size, seed=seed)
         with torch.no_grad():
-            return bit_error(self.model(bits.inputs).logits, bits)
+            return bit_error(self.model(bits.inputs.to(self.device)).logits.cpu(), bits)
 
     def parse(self, record: str | Mapping[str, Any]) -> int:
         """Return the size of a line, or `size` of a JSON object."""

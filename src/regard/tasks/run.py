@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.core.names import did_you_mean
 from regard.tasks.predictor import Predictor
+from regard.training.config import load_toml
 from regard.training.run_directory import read_run_config, stored_file
 from regard.training.weights import put_weights, read_tensors
 
@@ -122,7 +123,7 @@ def _check_numbers(run: str | Path, path: Path) -> None:
 
     Each unit and each layer has weights, so that such a model cannot be that of the file.
     """
-    for name, value in read_run_config(run).model.items():
+    for name, value in load_toml(Path(run) / "config.toml").get("model", {}).items():
         if isinstance(value, int) and value > path.stat().st_size:
             raise ValueError(
                 f"{path} is of another model: model.{name} = {value} is larger than its "
@@ -226,7 +227,7 @@ def train(
     return load(run)
 
 
-def evaluate_run(run: str | Path, device: str = "cpu") -> dict[str, float]:
+def evaluate_run(run: str | Path) -> dict[str, float]:
     """Return the metrics of a run's model on the held-out data of its configuration.
 
     These are what the task's `evaluate` measured during training, of the model that was kept.
@@ -239,7 +240,7 @@ def evaluate_run(run: str | Path, device: str = "cpu") -> dict[str, float]:
     # in memory: reading a run never writes elsewhere
     data = {key: value for key, value in config.data.items() if key != "store"}
     task: Any = TASKS[config.task].from_config(config.model_copy(update={"data": data}), Path(run))
-    return task.evaluate(load_model(task.build, run, device))
+    return task.evaluate(load_model(task.build, run))
 
 
 def save_classes(classes: Sequence[str], run: Path) -> None:

@@ -210,7 +210,8 @@ def _draw_tape(traces: Sequence[Trace], path: Path) -> Path:
     from regard.visual.figure.task_figures import Band, tape
 
     (trace,) = traces
-    bands = [Band(name, torch.tensor(trace.about[name])) for name in ("input", "target", "output")]
+    known = [name for name in ("input", "target", "output") if name in trace.about]
+    bands = [Band(name, torch.tensor(trace.about[name])) for name in known]
     heads = {call.name: call.map.dense().amax(0) for call in trace.calls}  # (T, slots)
     if heads:
         used = torch.stack([*heads.values()]).amax((0, 1)) > LEAST  # (slots,)
