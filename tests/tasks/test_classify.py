@@ -107,6 +107,6 @@ def test_a_wrong_setting_is_a_clear_error(settings, message):
 def test_missing_data_is_a_clear_error(tmp_path):
     settings = ["data.name=nsmc", f"data.folder={tmp_path}"]
     config = read_config({"task": "classify", "training": {"steps": 1}}, settings)
-    with pytest.raises(FileNotFoundError, match="REGARD_DATA says where data is"):
+    with pytest.raises(FileNotFoundError, match="set REGARD_DATA"):
         ClassifyTask.from_config(config)
     assert regard.__version__
