@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
+from typing import Any
 
 from torch import nn
 
@@ -26,6 +27,7 @@ class Modules:
         self.model = model
         self.ids: set[int] = set()
         self.third_party: set[type] = set()  # classes that are neither torch's nor ours
+        self.multi_head: list[nn.MultiheadAttention] = []
         self.has_fast = False  # torch's fast paths, which some ways of observing turn off
         self.is_compiled = False
         if model is not None:
@@ -34,21 +36,23 @@ class Modules:
     def _walk(self, model: nn.Module) -> None:
         """Take a quick look at every module: this runs whenever a capture begins."""
         waiting: list[nn.Module | None] = [model]
-        kinds = set()
+        kinds: dict[type, list[Any]] = {}
         while waiting:
             module = waiting.pop()
             if module is None or id(module) in self.ids:
                 continue
             self.ids.add(id(module))
-            kinds.add(type(module))
+            kinds.setdefault(type(module), []).append(module)
             inside = module.__dict__
             if "_compiled_call_impl" in inside:
                 self.is_compiled = True
             waiting += inside["_modules"].values()
-        for kind in kinds:
+        for kind, some in kinds.items():
             if kind.__module__ == "torch._dynamo.eval_frame":  # what torch.compile makes of one
                 self.is_compiled = True
-            elif issubclass(kind, nn.TransformerEncoderLayer | nn.MultiheadAttention):
+            elif issubclass(kind, nn.MultiheadAttention):
+                self.multi_head += some
+            elif issubclass(kind, nn.TransformerEncoderLayer):
                 self.has_fast = True
             elif kind.__module__.partition(".")[0] not in ("torch", "regard"):
                 self.third_party.add(kind)
@@ -89,6 +93,7 @@ class Modules:
     @contextmanager
     def observable(self) -> Iterator[None]:
         """Let the attention of the model notify observers until the block ends."""
-        early = not self.has_fast and any(map(binds_early, self.third_party))
-        with reported(self.third_party), EarlyBound() if early else nullcontext():
+        fast = self.has_fast or self.multi_head
+        early = not fast and any(map(binds_early, self.third_party))
+        with reported(self.third_party, self.multi_head), EarlyBound() if early else nullcontext():
             yield

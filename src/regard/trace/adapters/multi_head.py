@@ -111,7 +111,9 @@ def native(
     def combine(request: Request | None, weights: Tensor, _: slice) -> Tensor:
         return _real(query, _joined(request, weights, out_weight, out_bias))
 
-    return _fast(query, output[0], heads, "native_multi_head_attention", request, combine)
+    tensors = (("x", query), ("in_proj_weight", in_weight), ("out_proj", out_weight))
+    path = "native_multi_head_attention"
+    return _fast(query, output[0], heads, path, request, combine, tensors)
 
 
 def encoder_layer(
@@ -154,20 +156,24 @@ def encoder_layer(
         x = norm1(x)
         return _real(source, norm2(x + feed(x)), rows)
 
-    report = _fast(source, output, heads, "transformer_encoder_layer", request, combine)
-    return report._replace(part="self_attn")
+    tensors = (("x", source), ("in_proj_weight", in_weight), ("out_proj", out_weight))
+    return _fast(source, output, heads, "transformer_encoder_layer", request, combine, tensors)
 
 
 def _fast(
-    source: Tensor, output: Tensor, heads: int, path: str, request: Any, combine: Any
+    source: Tensor,
+    output: Tensor,
+    heads: int,
+    path: str,
+    request: Any,
+    combine: Any,
+    tensors: tuple[tuple[str, Tensor], ...],
 ) -> AttentionCall:
     x = _padded(source)
     batch, length = x.shape[:2]
     shape = (batch, heads, length, length)
     map: Any = map_of
-    return AttentionCall(
-        x, _padded(output), shape, path, request, map, combine, tensors=(("x", source),)
-    )
+    return AttentionCall(x, _padded(output), shape, path, request, map, combine, tensors=tensors)
 
 
 def _request(

@@ -7,11 +7,12 @@ where a module has one, torch leaves its fast path, and the numbers change.
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache, wraps
 from threading import Lock
 from types import CellType, FunctionType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from regard.attention.observer import (
     AttentionCall,
     Observer,
     any_edits,
+    calling,
     edit_request,
     notify,
     observed,
@@ -40,6 +42,7 @@ Wrap = Callable[[Callable], Callable]
 
 _lock = Lock()
 _users: dict[Place, tuple[int, Callable | None]] = {}  # how many there are, and what was there
+_owners: WeakValueDictionary[int, nn.MultiheadAttention] = WeakValueDictionary()  # by id(W_O)
 _wrappers: dict[Place, tuple[Callable, Callable]] = {}  # originals and their replacements
 
 
@@ -103,12 +106,14 @@ REPORTS: dict[Place, Callable[..., AttentionCall]] = {
 
 
 @contextmanager
-def reported(kinds: Iterable[type] = ()) -> Iterator[None]:
+def reported(kinds: Iterable[type], multi_head: Iterable[nn.MultiheadAttention]) -> Iterator[None]:
     """Let torch's and transformers' attention notify observers until the block ends.
 
     Args:
         kinds: classes of modules, to which the attention calls of their `forward` are attributed
+        multi_head: modules of torch, to which calls with their weights are attributed
     """
+    _owners.update({id(module.out_proj.weight): module for module in multi_head})
     wrap: Wrap = observed
     patches = {**_PATCHES, **hugging_face.patches(), **{(kind, "forward"): wrap for kind in kinds}}
     with _lock:
@@ -204,9 +209,11 @@ def _reporting(report: Callable[..., AttentionCall]) -> Wrap:
             with unobserved():
                 output = original(*args, **options)
             made = report(output, *args, **options)
-            if any_edits(listening):
-                output, made = _edited(listening, output, made)
-            notify(listening, made)
+            owner = _owner(made)
+            with nullcontext() if owner is None else calling(owner):
+                if any_edits(listening):
+                    output, made = _edited(listening, output, made)
+                notify(listening, made)
             return output
 
         return call
@@ -214,11 +221,16 @@ def _reporting(report: Callable[..., AttentionCall]) -> Wrap:
     return wrap
 
 
-_PATCHES: dict[Place, Wrap] = {
-    **{place: _reporting(report) for place, report in REPORTS.items()},
-    (nn.MultiheadAttention, "forward"): observed,
-    (nn.TransformerEncoderLayer, "forward"): observed,
-}
+_PATCHES: dict[Place, Wrap] = {place: _reporting(report) for place, report in REPORTS.items()}
+
+
+def _owner(call: AttentionCall) -> nn.Module | None:
+    """The module of torch that holds the weights of a call, if it is known."""
+    for name, weight in call.tensors:
+        if name == "out_proj":
+            owner = _owners.get(id(weight))
+            return owner if owner is not None and owner.out_proj.weight is weight else None
+    return None
 
 
 def _edited(
