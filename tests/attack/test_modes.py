@@ -1,5 +1,7 @@
 """Calls under torch's modes leave nothing behind that spoils a later call."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -125,3 +127,51 @@ def test_any_order_of_modes_spoils_nothing(attempts: Attempts):
             name = rng.choice(list(expected))
             found = regard.attend(*tensors(), mask=mask(name))
             torch.testing.assert_close(found.double(), expected[name], rtol=0, atol=1e-5)
+
+
+OPTIONS: list[dict] = [
+    {},
+    {"normalize": "sparsemax"},
+    {"normalize": "hard"},
+    {"normalize": "gumbel"},
+    {"dropout": 0.1},
+    {"score": "cosine"},
+    {"score": "additive"},
+    {"bias": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("device", ["meta", "fake"])
+def test_calls_without_values_have_the_right_shape(options: dict, device: str):
+    with FakeTensorMode() if device == "fake" else torch.device("meta"):
+        q, k, v = torch.randn(2, 3, 40, 8), torch.randn(2, 3, 50, 8), torch.randn(2, 3, 50, 8)
+        given = dict(options)
+        if given.get("score") == "additive":
+            given["score"] = regard.Additive(8, 8, 3)
+        if "bias" in given:
+            given["bias"] = torch.zeros(40, 50)
+        masks = (
+            None,
+            regard.causal(),
+            regard.lengths(torch.tensor([3, 4])),
+            torch.ones(40, 50) > 0,
+        )
+        for shown in masks:
+            assert regard.attend(q, k, v, mask=shown, **given).shape == (2, 3, 40, 8)
+
+
+@pytest.mark.parametrize("mode", ['torch.device("meta")', "torch.inference_mode()"])
+def test_importing_under_a_mode_spoils_nothing(mode: str):
+    code = f"""
+import torch
+with {mode}:
+    import regard
+q = torch.randn(2, 3, 40, 8, requires_grad=True)
+for score in ("scaled_dot", "dot", "cosine"):
+    for mask in (None, regard.causal(), regard.window(3, 3), regard.lengths(torch.tensor([3, 40]))):
+        output = regard.attend(q, q, q, score=score, mask=mask)
+        output.sum().backward()
+        assert output.isfinite().all()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, overload
 
-import torch
 from torch import Tensor
 
 from regard.attention import observer
 from regard.attention.dispatch import Attended, by_path, dispatch
-from regard.core.blocks import in_functorch
+from regard.core.blocks import can_inspect_values
 from regard.core.mask import Grid, Mask, Window, as_mask
 from regard.core.names import find_normalizer, find_score
 from regard.core.process import limit_threads_after_fork
@@ -167,7 +166,7 @@ def _signature(
             return None
         if not isinstance(mask, Window) or not mask.square_causal(q[2], k[2]):
             return None
-    if torch.compiler.is_compiling() or in_functorch():
+    if not can_inspect_values(query):  # sizes may be symbolic
         return None
     dtypes = query.dtype, key.dtype, value.dtype
     return q, k, value.shape, *dtypes, mask is None, choice.TINY

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -116,7 +117,7 @@ class AttentionMap(Rows):
         """The k largest weights of each query; fewer if there are fewer keys."""
         if k < 0:
             raise ValueError(f"topk needs a number of keys from 0, got {k}")
-        k = min(k, self.shape[-1])
+        k = min(int(k), self.shape[-1])
         rows = range(self.shape[-2])
         parts = self._each(lambda block: tuple(block.topk(k, dim=-1)), rows)
         return TopK(*_join(parts, len(rows), -2))
@@ -211,12 +212,14 @@ def _pool_keys(row: Tensor, size: int) -> Tensor:
 def full_index(index: Any, shape: torch.Size) -> list[int | slice]:
     """An index with one entry per dimension."""
     parts = list(index) if isinstance(index, tuple) else [index]
-    for part in parts:
-        if isinstance(part, bool) or not isinstance(part, int | slice | type(...)):
+    for place, part in enumerate(parts):
+        if isinstance(part, bool) or not isinstance(part, Integral | slice | type(...)):
             raise TypeError(
                 f"a lazy map is indexed with whole numbers, slices and ..., got "
                 f"{type(part).__name__}; for anything else use .dense()[...]"
             )
+        if isinstance(part, Integral):
+            parts[place] = int(part)  # NumPy's too
     if Ellipsis not in parts:
         parts.append(...)
     if parts.count(...) > 1:

@@ -315,6 +315,17 @@ class Cosine(nn.Module):
         return _unit(query, self.beta), _unit(key), 1.0
 
 
+class PlainCosine(nn.Module):
+    """cos(q, k), without a parameter, which would get the device and mode of the import."""
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return cosine(query, key)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
+        _same_dim(query, key)
+        return _unit(query), _unit(key), 1.0
+
+
 class Location(nn.Module):
     """W q, one learned score per position; keys beyond `max_length` are an error."""
 
@@ -333,7 +344,7 @@ class Location(nn.Module):
 SCORES: dict[str, nn.Module] = {
     "dot": Dot(),
     "scaled_dot": ScaledDot(),
-    "cosine": Cosine().requires_grad_(False),
+    "cosine": PlainCosine(),
 }
 """Scores that need no parameters, by name."""
 

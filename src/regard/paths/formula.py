@@ -1,4 +1,4 @@
-"""The plain formula within tiles: for second derivatives, for compilers and for other devices.
+"""The plain formula within tiles, for second derivatives, compilers and other devices.
 
 It holds the rows × keys of one tile at a time.
 """
@@ -16,17 +16,25 @@ from regard.paths.tile_plan import ALL, Tile, is_whole
 def sdpa_fallback(
     query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
 ) -> Tensor:
-    """Attention within tiles through torch's public function, which knows every device."""
+    """Attention within tiles through torch's public function, which knows every device.
+
+    A float mask has the dtype of the query: on some CPUs torch gives wrong numbers for a float64
+    query with a float32 mask. Half precision is computed in that of a wider mask, which may be a
+    bias that half precision cannot hold.
+    """
     output = torch.zeros_like(query)
     for group in _continued(tiles):
         q, keys, values = _cut(query, key, value, group)
         k, v = _joined(keys), _joined(values)
         causal = len(group) == 1 and group[0].causal and group[0].mask is None
         mask = None if causal else _mask(group, q, keys)
-        grouped = bool(q.shape[1] != k.shape[1])  # sizes may be symbolic
+        if mask is not None and mask.dtype != torch.bool:
+            wide = torch.promote_types(q.dtype, mask.dtype)
+            q, k, v, mask = (t.to(wide) for t in (q, k, v, mask))
+        grouped = True if q.shape[1] != k.shape[1] else False  # noqa: SIM210, a SymBool is no bool
         part = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
-        )
+        ).to(query.dtype)
         if is_whole(tiles):
             return part
         output[group[0].batch, :, group[0].rows] = part
@@ -146,7 +154,7 @@ def _mask(group: list[Tile], query: Tensor, keys: list[Tensor]) -> Tensor | None
 def _shown(tile: Tile, rows: int, keys: int, device: torch.device) -> Tensor:
     """What a tile shows of its rectangle, bool or float, at least (rows, keys)."""
     if tile.mask is not None and not tile.causal:
-        return tile.mask
+        return tile.mask.to(device)
     shown = torch.ones(rows, keys, dtype=torch.bool, device=device)
     shown = shown.tril() if tile.causal else shown
     if tile.mask is None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn import functional as F
 
+from regard.core.blocks import version_check
 from regard.paths import flash
 from regard.paths.buffer_pool import empty
 from regard.paths.formula import sdpa_fallback, second_gradients, visible_only
@@ -90,10 +91,13 @@ class _Attend(torch.autograd.Function):
         output, lse = _context(query, key, value, tiles, scale)
         ctx.save_for_backward(query, key, value, output, lse)
         ctx.tiles, ctx.scale = tiles, scale
+        masks = [("bias", tile.mask) for tile in tiles if tile.mask is not None]
+        ctx.check = version_check(masks, "its gradient cannot be computed")
         return output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        ctx.check()
         gradients: Any = _Gradients.apply if torch.is_grad_enabled() else _gradients
         return *gradients(grad, *ctx.saved_tensors, ctx.tiles, ctx.scale), None, None
 
@@ -148,11 +152,8 @@ def _gradients(
     found = flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
     if tiles is WHOLE:
         return found
-    masked = [tile for tile in tiles if tile.mask is not None]
-    if masked and not _finite(
-        _first(found[0], [tile.rows for tile in masked]),
-        _first(found[1], [tile.keys for tile in masked]),
-    ):
+    # large hidden numbers may spoil single rows: their products overflow with some rows only
+    if any(tile.mask is not None for tile in tiles) and not _finite(*found[:2]):
         query, key, value = visible_only(query, key, value, tiles)
         return flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
     return found

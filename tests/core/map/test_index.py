@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -141,3 +142,15 @@ def test_a_map_that_nobody_looks_at_costs_no_score() -> None:
     score.rows.clear()
     regard.attend(*inputs(), score=score, return_map=True)
     assert score.rows == alone
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    map = regard.attend(*(torch.randn(2, 7, 4) for _ in range(3)), return_map=True).map
+    one, three = np.int64(1), np.int32(3)
+    assert torch.equal(map[one, three], map[1, 3])
+    assert torch.equal(map[..., one:three, :], map[..., 1:3, :])
+    assert torch.equal(map.topk(one).values, map.topk(1).values)
+    assert torch.equal(map.pooled(three), map.pooled(3))
+    assert torch.equal(map.edges(top_k=one).weight, map.edges(top_k=1).weight)
+    with pytest.raises(TypeError, match="whole numbers"):
+        map[np.float64(1.0)]

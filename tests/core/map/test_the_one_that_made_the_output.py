@@ -83,15 +83,30 @@ def test_a_step_of_the_optimizer_does_not_change_an_older_map(name: str) -> None
 @pytest.mark.parametrize("name", ["query", "key", "bias", "mask"])
 def test_a_map_whose_inputs_were_changed_in_place_says_so(name: str) -> None:
     q, k, v = inputs(B)
-    bias, sizes = numbers(M, N), torch.tensor([N, 3])
-    mask = regard.lengths(sizes)
-    map = regard.attend(q, k, v, bias=bias, mask=mask, return_map=True).map
+    bias, shown = numbers(M, N), numbers(M, N) > 0
+    with torch.no_grad():  # with gradients, attend() keeps a copy of the mask
+        map = regard.attend(q, k, v, bias=bias, mask=shown, return_map=True).map
     map[0, 0]
-    {"query": q, "key": k, "bias": bias, "mask": sizes}[name].add_(1)
+    changed = {"query": q, "key": k, "bias": bias, "mask": shown}[name]
+    changed.copy_(changed == 0)
     with pytest.raises(RuntimeError, match=f"{name} was changed in place after attend.*clone"):
         map[0, 0]
     with pytest.raises(RuntimeError, match="changed in place"):
         map.scores[0, 0]
+
+
+def test_changing_a_mask_in_place_leaves_the_map_alone() -> None:
+    q, k, v = inputs(B)
+    shown, sizes, ids = numbers(M, N) > 0, torch.tensor([N, 3]), torch.arange(N) // 3
+    for tensor, mask in (
+        (shown, lambda: shown),
+        (sizes, lambda: regard.lengths(sizes)),
+        (ids, lambda: regard.segments(ids[:M], ids)),
+    ):
+        map = regard.attend(q, k, v, mask=mask(), return_map=True).map
+        before = map.dense()
+        tensor.copy_(tensor == 0)
+        assert torch.equal(map.dense(), before)
 
 
 def test_changing_values_in_place_leaves_the_map_alone() -> None:

@@ -1,5 +1,7 @@
 """Masks one kind at a time: positions, lengths, segments, boolean tensors."""
 
+import sys
+
 import pytest
 import torch
 
@@ -206,3 +208,14 @@ def test_a_long_mask_is_never_written_out() -> None:
     assert int(low[0, 999_999]) == 999_871
     assert regard.visible(torch.ones(length, dtype=torch.bool)).key_range(grid).high.shape == (1,)
     assert int((regard.causal() & regard.lengths([7])).seen(grid).sum()) == 7
+
+
+def test_windows_and_offsets_of_any_size_do_not_overflow() -> None:
+    M, N = 3, 5
+    most = sys.maxsize
+    assert torch.equal(regard.window(0, most).dense(M, N), regard.window(0, N).dense(M, N))
+    assert torch.equal(regard.window(2**64, 0).dense(M, N), regard.causal().dense(M, N))
+    assert regard.window(most, most).dense(M, N).all()
+    assert regard.causal(offset=most).dense(M, N).all()
+    assert not regard.causal(offset=-most - 1).dense(M, N).any()
+    assert not regard.window(most, 0, offset=-N).dense(M, N).any()

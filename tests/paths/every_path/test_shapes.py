@@ -105,3 +105,20 @@ def test_any_shape_and_mask_agrees_with_the_formula(data: st.DataObject) -> None
     for path in ("auto", "reference", "fused", "banded", "blockwise"):
         found = regard.attend(q, k, v, mask=mask, path=path)
         torch.testing.assert_close(found, weights @ v, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("path", ["auto", "fused", "blockwise", "banded"])
+def test_a_score_that_ignores_the_keys_gives_all_leading_dimensions(path: str) -> None:
+    score = regard.Location(D, 64)
+    q, k, v = torch.randn(2, 3, M, D), torch.randn(2, 3, N, D), torch.randn(2, 3, N, D)
+    mask = regard.lengths(torch.tensor([N, 3])) & regard.window(9, 9)
+    for query in (q, q[:1, :1]):
+        for key in (k, k[:, :1], k[:1, :1], k[0, 0]):
+            for value in (v, v[:, :1], v[:1, :1], v[0, 0]):
+                found = regard.attend(query, key, value, score=score, mask=mask, path=path)
+                whole = regard.attend(
+                    query, key, value, score=score, mask=mask, path="reference", return_map=True
+                )
+                assert found.shape == whole.output.shape
+                assert found.shape[:-1] == whole.map.shape[:-1]
+                torch.testing.assert_close(found, whole.output, atol=1e-5, rtol=1e-5)

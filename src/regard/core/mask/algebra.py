@@ -102,8 +102,11 @@ class Mask:
     __rand__ = __and__  # a boolean tensor on the left
     __ror__ = __or__
 
-    def __invert__(self) -> "Mask":
+    def inverted(self) -> "Mask":
+        """The same as ~mask, which torch.compile cannot trace."""
         return Not(self)
+
+    __invert__ = inverted
 
     def __bool__(self) -> bool:
         raise TypeError("a mask has no truth value; combine masks with & | ~, not and, or, not")
@@ -243,7 +246,18 @@ def visible(tensor: Tensor) -> Mask:
             f"a mask is a bool tensor with True = may attend, got {kind}; if it holds numbers to "
             "add to the scores (0 and -inf), pass it as bias=, else compare: mask != 0"
         )
-    return Visible(tensor)
+    return Visible(_copied(tensor) if torch.is_grad_enabled() else tensor)
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A copy that keeps broadcast dimensions, since the user may change a mask before backward."""
+    if torch.compiler.is_compiling():
+        return tensor
+    small = tensor
+    for dim in range(tensor.dim()):
+        if tensor.stride(dim) == 0:
+            small = small.narrow(dim, 0, min(1, tensor.shape[dim]))
+    return small.clone().expand(tensor.shape)
 
 
 def as_mask(mask: Mask | Tensor) -> Mask:

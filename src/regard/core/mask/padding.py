@@ -160,7 +160,7 @@ def _counts(counts: Tensor | Sequence[int]) -> Tensor:
         raise ValueError(
             f"lengths() counts from 0, got {int(tensor.min())}; an empty sequence is 0"
         )
-    return tensor.long()
+    return tensor.to(torch.int64, copy=True)  # the user may change the tensor before backward
 
 
 def _longest(counts: Tensor | None) -> int:

@@ -26,10 +26,10 @@ class Window(Mask):
         return self._interval(slice(0, grid.queries), grid)
 
     def _interval(self, rows: slice, grid: Grid) -> KeyRange:
-        offset = grid.keys - grid.queries if self.offset is None else self.offset
+        offset = grid.keys - grid.queries if self.offset is None else _within(self.offset)
         position = torch.arange(rows.start, rows.stop, device=grid.device) + offset
-        low = torch.zeros_like(position) if self.left is None else position - self.left
-        return ranges.interval(low, position + self.right + 1, grid.keys)
+        low = torch.zeros_like(position) if self.left is None else position - _within(self.left)
+        return ranges.interval(low, position + _within(self.right) + 1, grid.keys)
 
     def square_causal(self, queries: int, keys: int) -> bool:
         """Whether this is the plain triangle: every query sees itself and all before it."""
@@ -70,6 +70,11 @@ def window(left: int, right: int, *, offset: int | None = None) -> Mask:
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise ValueError(f"window {name} must be a number of keys, 0 or more, got {size!r}")
     return Window(left, right, _whole_number(offset))
+
+
+def _within(number: int) -> int:
+    """The number, or the largest that can be added to positions in int64 without overflow."""
+    return max(-(2**61), min(number, 2**61))
 
 
 def _whole_number(offset: int | None) -> int | None:

@@ -77,4 +77,5 @@ def segments(query_ids: Tensor, key_ids: Tensor | None = None) -> Mask:
             raise TypeError(f"segments() takes a tensor of whole numbers, got {kind}")
         if ids is not None and ids.dim() == 0:
             raise ValueError("segments() takes ids of shape (length,) or (batch, length)")
-    return Segments(query_ids, key_ids)
+    # copies: the user may change the ids before backward
+    return Segments(query_ids.clone(), None if key_ids is None else key_ids.clone())
