@@ -139,8 +139,7 @@ class Request:
         """
         if self.mask is None:
             return self
-        tensors = (self.query, self.key, self.value)
-        if can_inspect_values(*tensors) and all(map(is_moderate, tensors)):
+        if all(map(is_moderate, (self.query, self.key, self.value))):
             return self
         seen = self.mask.seen(self.grid).unsqueeze(-1)
         seeing = self.mask.seeing(self.grid).unsqueeze(-1)
@@ -153,12 +152,14 @@ class Request:
 
 
 def is_moderate(tensor: Tensor) -> bool:
-    """Whether a product of any two entries, summed over a row, stays finite."""
+    """Whether products of projections of the tensor are finite; False if that cannot be known."""
+    if not can_inspect_values(tensor):
+        return False
     if not tensor.numel():
         return True
-    low, high = tensor.detach().aminmax()
-    largest = max(-float(low), float(high))  # NaN if there is one
-    return largest < 1e-4 * math.sqrt(torch.finfo(precise(tensor.dtype)).max)
+    low, high = tensor.detach().aminmax()  # NaN if there is one
+    limit = torch.finfo(precise(tensor.dtype)).max ** 0.375
+    return -limit < float(low) and float(high) < limit
 
 
 def make_request(

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.core.blocks import can_inspect_values
 from regard.core.key_range import KeyRange
 from regard.core.map import AttentionMap
 from regard.core.mask import Grid, Mask, lengths, visible
 from regard.core.mask.algebra import And, Not, Visible
 from regard.core.mask.padding import Padding
+from regard.core.request import is_moderate
 
 
 class GroupedMask(Mask):
@@ -86,7 +86,7 @@ def zero_hidden(
         query, key, value: (batch, length, width)
         mask: over (batch, heads)
     """
-    if mask is None or all(map(_is_moderate, {query, key, value})):
+    if mask is None or all(map(is_moderate, {query, key, value})):
         return query, key, value
     grid = Grid(query.shape[-2], key.shape[-2], 2, query.device)
     mask.check(grid)
@@ -96,14 +96,6 @@ def zero_hidden(
         torch.where(seen, key, 0.0),
         torch.where(seen, value, 0.0),
     )
-
-
-def _is_moderate(x: Tensor) -> bool:
-    """Whether products of projections of x can neither be NaN nor overflow."""
-    if not can_inspect_values(x):
-        return False
-    limit = torch.finfo(x.dtype).max ** 0.25
-    return x.numel() == 0 or bool(torch.linalg.vector_norm(x.detach(), torch.inf) < limit)
 
 
 def ungrouped_map(map: AttentionMap) -> AttentionMap:
