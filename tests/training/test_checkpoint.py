@@ -117,7 +117,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(nursery, tmp_path):
 
 def test_a_kill_in_a_save_leaves_leftovers_that_the_next_start_sweeps(nursery, tmp_path):
     run, training = tmp_path / "run", {"steps": 3, "lr": 0.01}
-    number, killed = 1, -signal.SIGKILL
+    number, killed = 5, -signal.SIGKILL
     seen = False
     while killed == -signal.SIGKILL and not seen:
         number += 1
