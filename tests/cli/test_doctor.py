@@ -11,7 +11,7 @@ import torch
 
 import regard
 from regard.cli import main
-from regard.cli.packages import EXTRAS
+from regard.cli.doctor import EXTRAS
 
 
 @pytest.fixture

@@ -14,11 +14,10 @@ from regard.cli.claims import claims
 from regard.cli.compare import compare
 from regard.cli.data import data
 from regard.cli.demo import demo
-from regard.cli.doctor import doctor
+from regard.cli.doctor import doctor, install_hint, missing_package
 from regard.cli.evaluate import evaluate
 from regard.cli.gallery import gallery
 from regard.cli.output import one_line, prepare_streams
-from regard.cli.packages import install_hint, missing_package
 from regard.cli.predict import predict
 from regard.cli.see import see
 from regard.cli.train import train

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import file_option, flag, option
 from regard.cli.output import check_output
 
 bench = typer.Typer(
@@ -16,20 +17,13 @@ bench = typer.Typer(
     rich_markup_mode=None,
 )
 
-Quick = Annotated[bool, typer.Option("--quick", help="Small cases, fewer rounds.")]
-Json = Annotated[
-    Path | None,
-    typer.Option("--json", metavar="FILE", help="Also write the rows here.", dir_okay=False),
-]
+Quick = Annotated[bool, flag("--quick", "Small cases, fewer rounds.")]
+Rows = Annotated[Path | None, file_option("Also write the rows here.", name="--json")]
 JoeyNMT = Annotated[
     Path | None,
-    typer.Option(
-        "--joeynmt",
-        metavar="VENV",
-        help="Also run JoeyNMT 2.3 in this virtual environment, created if missing.",
-        file_okay=False,
-    ),
-]
+    option("Also run JoeyNMT 2.3 in this virtual environment, created if missing.", "VENV",
+           name="--joeynmt", file_okay=False),
+]  # fmt: skip
 
 
 @bench.callback()
@@ -43,16 +37,11 @@ def _group() -> None:
 @bench.command(epilog="Example: regard bench attention --quick --only causal")
 def attention(
     quick: Quick = False,
-    json: Json = None,
+    json: Rows = None,
     chart: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.png", help="Draw time and memory against length.", dir_okay=False
-        ),
+        Path | None, file_option("Draw time and memory against length.", "FILE.png")
     ] = None,
-    only: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only cases whose name contains this.")
-    ] = "",
+    only: Annotated[str, option("Only cases whose name contains this.", "TEXT")] = "",
     memory: Annotated[
         bool, typer.Option(help="Measure peak memory, each case in a fresh process.")
     ] = True,
@@ -70,7 +59,7 @@ def attention(
 
 
 @bench.command(epilog="Example: regard bench training --quick")
-def training(quick: Quick = False, json: Json = None, joeynmt: JoeyNMT = None) -> None:
+def training(quick: Quick = False, json: Rows = None, joeynmt: JoeyNMT = None) -> None:
     """Training a small Transformer against a plain PyTorch loop.
 
     Multi30k, English to German, in target tokens per second: `regard data get multi30k`.
@@ -82,18 +71,13 @@ def training(quick: Quick = False, json: Json = None, joeynmt: JoeyNMT = None) -
 @bench.command(epilog="Example: regard bench decoding --quick --beam 5")
 def decoding(
     quick: Quick = False,
-    json: Json = None,
+    json: Rows = None,
     joeynmt: JoeyNMT = None,
-    beam: Annotated[int, typer.Option(min=2, max=1000, metavar="N", help="Beam size.")] = 5,
-    sentences: Annotated[
-        int, typer.Option(min=1, max=100_000, metavar="N", help="Sentences in a batch.")
-    ] = 128,
-    only: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only peers whose name contains this.")
-    ] = "",
+    beam: Annotated[int, option("Beam size.", "N", 2, 1000)] = 5,
+    sentences: Annotated[int, option("Sentences in a batch.", "N", 1, 100_000)] = 128,
+    only: Annotated[str, option("Only peers whose name contains this.", "TEXT")] = "",
     run: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN", help="Take the weights of this run of multi30k, not random."),
+        Path | None, option("Take the weights of this run of multi30k, not random.", "RUN")
     ] = None,
 ) -> None:
     """Greedy and beam search against plain loops and CTranslate2.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import Set, file_option, option
 from regard.cli.output import check_output
 from regard.cli.train import recipe_names
 
@@ -36,44 +37,29 @@ def compare(
             autocompletion=recipe_names,
         ),
     ],
-    decoders: Annotated[
-        str, typer.Option(metavar="NAMES", help="With commas between them.")
-    ] = DECODERS,
-    scores: Annotated[
-        str, typer.Option(metavar="NAMES", help="Scores of luong, bahdanau and gnmt.")
-    ] = "general",
+    decoders: Annotated[str, option("With commas between them.", "NAMES")] = DECODERS,
+    scores: Annotated[str, option("Scores of luong, bahdanau and gnmt.", "NAMES")] = "general",
     normalizers: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES", help="Of the same: softmax, sparsemax, entmax15, hard, gumbel."
-        ),
+        str, option("Of the same: softmax, sparsemax, entmax15, hard, gumbel.", "NAMES")
     ] = "softmax",
-    encoders: Annotated[
-        str, typer.Option(metavar="NAMES", help="Encoder of the transformer: dot, efficient.")
-    ] = "dot",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all; repeatable."),
-    ] = None,
+    encoders: Annotated[str, option("Of the transformer: dot, efficient.", "NAMES")] = "dot",
+    settings: Set = None,
     quality: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Measure the time to this. [default: 0.9 of the best]"),
+        float | None, option("Measure the time to this. [default: 0.9 of the best]", "X")
     ] = None,
     counted: Annotated[
         str | None,
-        typer.Option(
-            "--lengths",
-            metavar="N,N,...",
-            help="copy and reverse: quality, gradient and speed by length of the source.",
+        option(
+            "copy and reverse: quality, gradient and speed by length of the source.",
+            "N,N,...",
+            name="--lengths",
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Directory of the runs. [default: runs/compare-NAME]"),
+        Path | None, option("Directory of the runs. [default: runs/compare-NAME]", "DIR")
     ] = None,
     json_file: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="[default: comparison.json in the directory]"),
+        Path | None, file_option("[default: comparison.json in the directory]", name="--json")
     ] = None,
 ) -> None:
     """Train several mechanisms on one task: a table and a chart.

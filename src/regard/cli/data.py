@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.cli.options import Json, file_option, option
 from regard.cli.output import StatusLine, check_output, write_json
 
 data = typer.Typer(
@@ -13,8 +14,7 @@ data = typer.Typer(
 )
 
 Folder = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Where data is; else REGARD_DATA, else the user's cache."),
+    Path | None, option("Where data is; else REGARD_DATA, else the user's cache.", "DIR")
 ]
 
 
@@ -26,7 +26,7 @@ def _group() -> None:
 @data.command("list", epilog="Example: regard data list --json")
 def list_datasets(
     folder: Folder = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List every dataset, how to get it and whether it is there."""
     rows = list(_rows(folder))
@@ -52,12 +52,9 @@ def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset of `regard data list`.")],
     folder: Folder = None,
     url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Fetch the dataset's only file from here instead."),
+        str | None, option("Fetch the dataset's only file from here instead.", "URL")
     ] = None,
-    sha256: Annotated[
-        str | None, typer.Option(metavar="SHA256", help="The checksum of the file at --url.")
-    ] = None,
+    sha256: Annotated[str | None, option("The checksum of the file at --url.", "SHA256")] = None,
 ) -> None:
     """Fetch a dataset, check it, and print its licence.
 
@@ -97,12 +94,10 @@ def make(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A generated dataset of `regard data list`.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.", dir_okay=False)],
-    count: Annotated[
-        int, typer.Option(min=1, max=100_000_000, metavar="N", help="Number of pairs.")
-    ] = 10_000,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random pairs.")] = 0,
-    split: Annotated[str, typer.Option(metavar="SPLIT", help="train, valid or test.")] = "train",
+    out: Annotated[Path, file_option("File to write.")],
+    count: Annotated[int, option("Number of pairs.", "N", 1, 100_000_000)] = 10_000,
+    seed: Annotated[int, option("Seed of the random pairs.")] = 0,
+    split: Annotated[str, option("train, valid or test.", "SPLIT")] = "train",
 ) -> None:
     """Generate a dataset of pairs as TSV.
 

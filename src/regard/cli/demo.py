@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.options import flag, option
 from regard.cli.output import check_output
 
 if TYPE_CHECKING:
@@ -20,10 +21,8 @@ FIGURES = {"english": ENGLISH[0], "korean": KOREAN[0]}
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Run directory.")] = Path("runs/dates"),
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Remove the run that is there and train again.")
-    ] = False,
+    out: Annotated[Path, option("Run directory.", "DIR")] = Path("runs/dates"),
+    fresh: Annotated[bool, flag("--fresh", "Remove the run there and train again.")] = False,
 ) -> None:
     """Train a small model on dates and show its attention.
 
@@ -105,7 +104,7 @@ def _draw(one: "Translation") -> None:
 
 def _figures(run: Path, found: "dict[str, Translation]") -> None:
     """Draw the same maps as figures, where matplotlib is installed."""
-    from regard.cli.packages import install_hint
+    from regard.cli.doctor import install_hint
 
     try:
         from regard.visual.figure import heatmap

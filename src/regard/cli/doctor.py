@@ -4,20 +4,39 @@ import os
 import platform
 import textwrap
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from regard.cli.options import Json
 from regard.cli.output import write_json
-from regard.cli.packages import EXTRAS, install_hint
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Optional packages, and the extra of pyproject.toml that installs each.
+EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "numba": "kernels",
+    "datasets": "training",
+    "pyarrow": "training",
+    "pydantic": "training",
+    "sacrebleu": "training",
+    "safetensors": "training",
+    "tensorboard": "training",
+    "tokenizers": "training",
+    "tomli-w": "training",
+    "matplotlib": "visual",
+    "koreanize-matplotlib": "visual",
+    "matplotlib-fontja": "visual",
+    "ctranslate2": "bench",
+    "x-transformers": "bench",
+    "scikit-learn": "dev",
+    "transformers": "dev",
+}
+_IMPORTED_AS = {"sklearn": "scikit-learn"}
 
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+
+def doctor(as_json: Json = False) -> None:
     """Print versions, threads, kernels, and paths of typical calls."""
     report = {
         "versions": versions(),
@@ -140,3 +159,23 @@ def _word(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "not set" if value is None else str(value)
+
+
+def install_hint(package: str) -> str:
+    """Return the command that installs a package.
+
+    >>> install_hint("tomli-w")
+    "pip install '.[training]'"
+    """
+    return f"pip install '.[{EXTRAS[package]}]'"
+
+
+def missing_package(module: str | None) -> str | None:
+    """Return the optional package that a module which cannot be imported belongs to, if any.
+
+    >>> missing_package("sklearn.datasets")
+    'scikit-learn'
+    """
+    top = (module or "").partition(".")[0]
+    package = _IMPORTED_AS.get(top, top.replace("_", "-"))
+    return package if package in EXTRAS else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.options import Beam, Json, Penalty, Run, flag, option
 from regard.cli.output import sanitize, write_json
 
 if TYPE_CHECKING:
@@ -17,34 +18,21 @@ PERCENT = ("exact", "cer", "per", "wer", "accuracy")
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Run,
     data: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="translate: a file of pairs, or two aligned ones. [default: the test split]",
-        ),
+        option("translate: a file of pairs, or two aligned ones. [default: test split]", "FILE"),
     ] = None,
     split: Annotated[
-        str | None,
-        typer.Option(metavar="SPLIT", help="translate: test or valid. [default: test]"),
+        str | None, option("translate: test or valid. [default: test]", "SPLIT")
     ] = None,
-    beam: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, metavar="N", help="translate: beam size. [default: 5]"),
-    ] = None,
-    penalty: Annotated[
-        float | None,
-        typer.Option(min=0.0, metavar="X", help="translate: length penalty. [default: 0.6]"),
-    ] = None,
+    beam: Beam = None,
+    penalty: Penalty = None,
     shown: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="translate: worst cases to show. [default: 5]"),
+        int | None, option("translate: worst cases to show. [default: 5]", "N", 0)
     ] = None,
-    lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="translate: ignore case in BLEU.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    lowercase: Annotated[bool, flag("--lowercase", "translate: ignore case in BLEU.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure a run by the metrics that fit its task.
 

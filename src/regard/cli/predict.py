@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.inputs import Record, in_batches, read_records
+from regard.cli.options import Beam, Count, Penalty, Run, Text, file_option, flag, option
 from regard.cli.output import StatusLine, check_output, write, write_json
 from regard.cli.translate import SAMPLING, TRACED, BatchTranslator, store_trace
 
@@ -25,95 +26,50 @@ OPTIONS = (
 
 def predict(
     context: typer.Context,
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Run,
     inputs: Annotated[
         list[str] | None,
         typer.Argument(metavar="INPUT", help="Files, texts, or - for standard input (default)."),
     ] = None,
-    text: Annotated[
-        bool, typer.Option("--text", help="Every INPUT is a text, also if it names a file.")
-    ] = False,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="Lines are JSON objects.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per input.")
-    ] = False,
-    beam: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, metavar="N", help="translate: beam size. [default: 5]"),
-    ] = None,
+    text: Text = False,
+    jsonl: Annotated[bool, flag("--jsonl", "Lines are JSON objects.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print one JSON object per input.")] = False,
+    beam: Beam = None,
     n_best: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=1000,
-            metavar="N",
-            help="translate: translations per input, as number, ranking score, text.",
-        ),
+        option("translate: translations per input: number, ranking score, text.", "N", 1, 1000),
     ] = None,
-    penalty: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            metavar="X",
-            help="translate: length penalty, Wu et al. 2016, eq. 14. [default: 0.6]",
-        ),
-    ] = None,
+    penalty: Penalty = None,
     prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="translate: how every translation begins.")
+        str | None, option("translate: how every translation begins.", "TEXT")
     ] = None,
     copy_unknown: Annotated[
-        bool,
-        typer.Option("--copy-unknown", help="translate: copy source tokens for unknown ones."),
+        bool, flag("--copy-unknown", "translate: copy source tokens for unknown ones.")
     ] = False,
     scores: Annotated[
-        bool, typer.Option("--scores", help="translate: log-probability and a tab before texts.")
+        bool, flag("--scores", "translate: log-probability and a tab before texts.")
     ] = False,
-    sample: Annotated[
-        bool, typer.Option("--sample", help="translate: sample instead of searching.")
-    ] = False,
+    sample: Annotated[bool, flag("--sample", "translate: sample instead of searching.")] = False,
     temperature: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="language, --sample: 0 takes the likeliest token."),
+        float | None, option("language, --sample: 0 takes the likeliest token.", "X")
     ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="language, --sample: only the N likeliest tokens."),
-    ] = None,
+    top_k: Annotated[int | None, option("language, --sample: only the N likeliest tokens.")] = None,
     top_p: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="--sample: only the likeliest tokens of this total."),
+        float | None, option("--sample: only the likeliest tokens of this total.", "X")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="language, --sample: random seed.")
-    ] = None,
-    length: Annotated[
-        int | None,
-        typer.Option(min=1, max=1_000_000, metavar="N", help="language: tokens to generate."),
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option(min=1, max=1_000_000, metavar="N", help="recommend: items per user."),
-    ] = None,
+    seed: Annotated[int | None, option("language, --sample: random seed.")] = None,
+    length: Annotated[int | None, option("language: tokens to generate.", "N", 1, 10**6)] = None,
+    count: Count = None,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.attn",
-            help=f"translate: store the attention of the first {TRACED} inputs.",
-            dir_okay=False,
-        ),
+        file_option(f"translate: store the attention of the first {TRACED} inputs.", "FILE.attn"),
     ] = None,
     longest: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="translate: most tokens of a line [default: 2048]."),
+        int | None, option("translate: most tokens of a line. [default: 2048]", "N", 1)
     ] = None,
     buffer: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=1_000_000,
-            metavar="N",
-            help="Inputs to read before writing. [default: 1024; at a terminal 1]",
-        ),
+        option("Inputs to read before writing. [default: 1024; at a terminal 1]", "N", 1, 10**6),
     ] = None,
 ) -> None:
     """Apply a trained model of any task to inputs.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.inputs import read_records
+from regard.cli.options import Beam, Count, Text, file_option, flag, option
 from regard.cli.output import check_output
 from regard.cli.predict import check_given
 
@@ -29,42 +30,22 @@ def see(
         ),
     ] = None,
     out: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write .png, .svg, .html or .attn instead; repeatable.",
-            dir_okay=False,
-        ),
+        list[Path] | None, file_option("Write .png, .svg, .html or .attn instead; repeatable.")
     ] = None,
     example: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="The N-th test example, or example of the trace."),
+        int | None, option("The N-th test example, or example of the trace.", "N", 1)
     ] = None,
     attention: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Only attention of this name; * matches anything."),
+        str | None, option("Only attention of this name; * matches anything.", "NAME")
     ] = None,
-    layer: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the N-th attention of these.")
-    ] = None,
-    head: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the N-th head.")
-    ] = None,
-    text: Annotated[
-        bool, typer.Option("--text", help="INPUT is a text, also if it names a file.")
-    ] = False,
-    language: Annotated[
-        str | None, typer.Option("--lang", metavar="en|ko", help="Language of the page.")
-    ] = None,
-    beam: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, metavar="N", help="translate: beam size. [default: 5]"),
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option(min=1, max=1000, metavar="N", help="recommend: items per user.")
-    ] = None,
+    layer: Annotated[int | None, option("Only the N-th attention of these.", "N", 1)] = None,
+    head: Annotated[int | None, option("Only the N-th head.", "N", 1)] = None,
+    text: Text = False,
+    language: Annotated[str | None, option("Language of the page.", "en|ko", name="--lang")] = None,
+    beam: Beam = None,
+    count: Count = None,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="translate: let the page show each checkpoint.")
+        bool, flag("--checkpoints", "translate: let the page show each checkpoint.")
     ] = False,
 ) -> None:
     """Show what a model attends to.
@@ -79,9 +60,9 @@ def see(
             )
         check_output(file)
     pages = [file for file in files if file.suffix.lower() == ".html"]
-    for option, given in (("--checkpoints", checkpoints), ("--lang", language)):
+    for name, given in (("--checkpoints", checkpoints), ("--lang", language)):
         if given and not pages:
-            raise typer.BadParameter(f"{option} needs --out FILE.html")
+            raise typer.BadParameter(f"{name} needs --out FILE.html")
     options = {name: value for name, value in (("beam", beam), ("count", count)) if value}
     several: Any = None
     if source.is_file():

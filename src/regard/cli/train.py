@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import Set, flag, option
 from regard.cli.output import check_output
 
 if TYPE_CHECKING:
@@ -29,29 +30,20 @@ def train(
             autocompletion=recipe_names,
         ),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of --keys; repeatable."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Run directory. [default: runs/NAME]"),
-    ] = None,
+    settings: Set = None,
+    out: Annotated[Path | None, option("Run directory. [default: runs/NAME]", "DIR")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a run; without one, the latest of runs/.")
+        bool, flag("--resume", "Continue a run; without one, the latest of runs/.")
     ] = False,
     accept_changed_data: Annotated[
-        bool,
-        typer.Option("--accept-changed-data", help="Resume although the data has changed."),
+        bool, flag("--accept-changed-data", "Resume although the data has changed.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the model, the data and the time it needs.")
+        bool, flag("--dry-run", "Print the model, the data and the time it needs.")
     ] = False,
-    listing: Annotated[
-        bool, typer.Option("--list", help="List the recipes, with a sentence each.")
-    ] = False,
+    listing: Annotated[bool, flag("--list", "List the recipes, with a sentence each.")] = False,
     keys: Annotated[
-        bool, typer.Option("--keys", help="List every key of the configuration, or of RECIPE's.")
+        bool, flag("--keys", "List every key of the configuration, or of RECIPE's.")
     ] = False,
 ) -> None:
     """Train a model into a run directory.

@@ -1,0 +1,38 @@
+"""Options that several commands share, and short forms to declare others."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def flag(name: str, help: str) -> Any:
+    """Declare an option without a value."""
+    return typer.Option(name, help=help)
+
+
+def option(help: str, metavar: str = "N", least: float | None = None, most: float | None = None,
+           name: str | None = None, **more: Any) -> Any:  # fmt: skip
+    """Declare an option with a value, named after its parameter unless it has a `name`."""
+    names = () if name is None else (name,)
+    return typer.Option(*names, metavar=metavar, help=help, min=least, max=most, **more)
+
+
+def file_option(help: str, metavar: str = "FILE", name: str | None = None) -> Any:
+    """Declare an option whose value is a file to write."""
+    return option(help, metavar, name=name, dir_okay=False)
+
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+Json = Annotated[bool, flag("--json", "Print JSON.")]
+Text = Annotated[bool, flag("--text", "An INPUT is a text, also if it names a file.")]
+Beam = Annotated[int | None, option("translate: beam size. [default: 5]", least=1, most=1000)]
+Penalty = Annotated[
+    float | None,
+    option("translate: length penalty, Wu et al. 2016, eq. 14. [default: 0.6]", "X", least=0.0),
+]
+Count = Annotated[int | None, option("recommend: items per user.", least=1, most=1_000_000)]
+Set = Annotated[
+    list[str] | None,
+    option("Change a setting of regard train --keys; repeatable.", "KEY=VALUE", name="--set"),
+]
