@@ -122,7 +122,7 @@ def test_a_mask_of_the_wrong_shape_is_refused_with_the_right_one() -> None:
         attend(mask=torch.ones(4, M, N, dtype=torch.bool))
     with raises(ValueError, "lengths(keys(3,)) does not fit a map of shape (2, 3, 5)"):
         attend(mask=regard.lengths([1, 2, 3]))
-    with raises(ValueError, "lengths() says 9 keys but there are only 5"):
+    with raises(ValueError, "lengths() has 9 keys but there are only 5"):
         attend(mask=regard.causal() & regard.lengths([9, 1]))
     with raises(ValueError, "ids for 4 queries and 4 keys, but there are 3 queries and 5 keys"):
         attend(mask=regard.segments(torch.zeros(4).long()))
@@ -207,9 +207,9 @@ def test_other_unknown_names_are_answered_too() -> None:
 def test_the_name_of_a_score_with_parameters_is_answered_with_its_module(name: str) -> None:
     with raises(ValueError, f"score {name!r} has parameters: pass score=regard.") as error:
         attend(score=name)
-    call = str(error.value).partition("regard.")[2]
+    call = "regard." + str(error.value).partition("regard.")[2]
     sizes = {"query_dim": D, "key_dim": D, "hidden": 4, "max_length": N}
-    module = eval(call, vars(regard) | sizes)  # the advice is code that runs
+    module = eval(call, {"regard": regard, **sizes})  # the advice is code that runs
     assert attend(score=module).shape == (B, M, E)
 
 

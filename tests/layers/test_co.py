@@ -352,7 +352,7 @@ def test_bad_arguments_say_what_was_expected(kind):
         layer(left, right, left_mask=torch.ones(B, R, dtype=torch.bool))
     with pytest.raises(TypeError, match="left_mask should be bool"):
         layer(left, right, left_mask=torch.ones(B, L))
-    with pytest.raises(ValueError, match="says 8 keys but there are only 7"):
+    with pytest.raises(ValueError, match="has 8 keys but there are only 7"):
         layer(left, right, left_mask=torch.tensor([8, 1, 1]))
     with pytest.raises(ValueError, match="does not fit"):
         layer(left, right, left_mask=regard.lengths([1, 2]))

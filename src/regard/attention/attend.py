@@ -1,4 +1,4 @@
-"""`attend` and `explain`: make a request, and compute it or say how it would be computed."""
+"""`attend` and `explain`: make a request, and compute it or return the plan for it."""
 
 import math
 from collections.abc import Callable
@@ -143,7 +143,7 @@ REMEMBERED = 1024
 _fused: dict[tuple[object, ...], bool] = {}
 """Whether `choose` gives plain calls of some shapes and dtypes to the fused path.
 
-Small calls notice the making of a request; the next call of the same shapes needs none.
+Making a request takes a noticeable part of a small call; the next call of these shapes needs none.
 """
 
 
@@ -207,7 +207,7 @@ def explain(
 def attention_weight(
     scores: Tensor, mask: Mask | Tensor | None = None, *, normalize: Normalize = "softmax"
 ) -> Tensor:
-    """The first textbook half of attention: scores → map. `weighted_sum` is the second.
+    """The first half of attention in textbooks: scores → map. `weighted_sum` is the second.
 
     >>> import torch
     >>> attention_weight(torch.zeros(1, 4), torch.tensor([True, True, False, False]))

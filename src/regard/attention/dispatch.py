@@ -29,7 +29,7 @@ class Attended(NamedTuple):
 
 
 class LazyRequest(NamedTuple):
-    """What observers are told of a computation that is quicker than making its request."""
+    """A request that is made only for edits and maps, for a computation quicker than making it."""
 
     make: Callable[[], Request]
     value: Tensor  # (..., N, Dv)

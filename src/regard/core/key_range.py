@@ -14,8 +14,8 @@ class KeyRange(NamedTuple):
     """For every query, the keys [low, high) outside of which it sees nothing.
 
     Shapes are (*leading, M), or with ones where nothing depends on a dimension. A query that
-    sees nothing has low = high = 0. `full` says that a query sees every key of its interval;
-    where it is False, only that it sees none outside.
+    sees nothing has low = high = 0. Where `full` is True a query sees every key of its interval;
+    where it is False it sees none outside, and some inside.
     """
 
     low: Tensor

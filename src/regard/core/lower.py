@@ -5,10 +5,11 @@ vectors, then dot; location = its positions as keys; additive and concat = proje
 w · tanh(q + k). Any other score stays as it is.
 """
 
+import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, TypeGuard
 
-import torch
 from torch import Tensor, nn
 
 from regard.core.request import Request
@@ -102,12 +103,11 @@ def freeze(request: Request) -> Request:
 def _frozen(score: Score) -> Score:
     if isinstance(score, TanhScore):
         return TanhScore(score.weight.clone())
-    if not isinstance(score, nn.Module):
-        return score
-    tensors = [*score.named_parameters(), *score.named_buffers()]
-    copies = {name: tensor.clone() for name, tensor in tensors}
+    return copy_module(score, Tensor.clone) if isinstance(score, nn.Module) else score
 
-    def frozen(query: Tensor, key: Tensor) -> Tensor:
-        return torch.func.functional_call(score, copies, (query, key))
 
-    return frozen if copies else score
+def copy_module(module: nn.Module, copy_tensor: Callable[[Tensor], Tensor]) -> nn.Module:
+    """A copy of the module with copies of its parameters and buffers; itself if it has none."""
+    tensors = [*module.parameters(), *module.buffers()]
+    copies: dict[int, Any] = {id(tensor): copy_tensor(tensor) for tensor in tensors}
+    return copy.deepcopy(module, copies) if copies else module

@@ -1,4 +1,4 @@
-"""The attention map W, computed where and when somebody looks at it."""
+"""The attention map W, computed row by row on access."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +36,7 @@ class Edges(NamedTuple):
 
 
 class Rows:
-    """A tensor (..., M, N) whose rows are computed when asked for.
+    """A tensor (..., M, N) whose rows are computed on access.
 
     Args:
         compute: rows of M, as a slice with start and stop, to a tensor (..., rows, N)
@@ -48,7 +48,7 @@ class Rows:
         self.shape = torch.Size(shape)
 
     def __getitem__(self, index: Any) -> Tensor:
-        """Index with whole numbers, slices and `...`; only the rows asked for are computed."""
+        """Index with whole numbers, slices and `...`; only the selected rows are computed."""
         *leading, row, column = full_index(index, self.shape)
         rows = _rows(row, self.shape[-2])
         place = (*leading, slice(None), column)
@@ -57,16 +57,16 @@ class Rows:
         return picked.select(dim, 0) if isinstance(row, int) else picked
 
     def dense(self) -> Tensor:
-        """All of it, (..., M, N)."""
+        """The whole tensor, (..., M, N)."""
         return self[...]
 
     def _each(self, function: Callable[[Tensor], Parts], rows: range) -> Iterator[Parts]:
-        """A function of the rows asked for, a block at a time.
+        """Yield a function of the selected rows, a block at a time.
 
-        The blocks of a large map are computed again in backward, so that there is one of them in
+        The blocks of a large map are recomputed in backward, so that only one of them is in
         memory at a time. Rows that are not neighbours are computed singly.
         """
-        # small enough for the cache, as nothing but the weights is at work
+        # small enough for the cache, since only weights are computed
         budget = blocks.BLOCK_ELEMENTS // 4
         elements = self.shape[:-2].numel() * self.shape[-1]
         size = block_rows(elements, budget) if rows.step == 1 else 1
@@ -88,12 +88,12 @@ class Rows:
 class AttentionMap(Rows):
     """W = normalize(A + mask), (..., M, N): each row is one query's attention distribution.
 
-    It is lazy: it keeps what the call was made of, and computes the rows that are asked for, in
-    blocks, before dropout. Gradients flow through it.
+    It is lazy: it keeps the inputs of the call and computes the selected rows, in blocks, before
+    dropout. Gradients flow through it.
 
     Args:
         compute: rows to weights
-        scores: rows to scores; None if the map is implied and there never were any
+        scores: rows to scores; None if the map is implied and has none
         shape: (..., M, N)
     """
 
@@ -123,7 +123,7 @@ class AttentionMap(Rows):
         return TopK(*_join(parts, len(rows), -2))
 
     def entropy(self) -> Tensor:
-        """−Σ w log w of each query, in nats, (..., M): 0 looks at one key, log N at all alike."""
+        """−Σ w log w of each query, in nats, (..., M): 0 for a single key, log N for all alike."""
 
         def entropy(weights: Tensor) -> Parts:
             weights = weights.to(precise(weights.dtype))
@@ -135,7 +135,7 @@ class AttentionMap(Rows):
         return found
 
     def pooled(self, size: int) -> Tensor:
-        """Max-pooled to at most size × size, so that a single spike stays visible.
+        """Max-pool to at most size × size, so that a single spike stays visible.
 
         Returns: (..., min(size, M), min(size, N))
         """
@@ -232,7 +232,7 @@ def full_index(index: Any, shape: torch.Size) -> list[int | slice]:
 
 
 def _rows(row: int | slice, length: int) -> range:
-    """Which of `length` rows an index asks for."""
+    """The rows, of `length`, that an index selects."""
     if isinstance(row, slice):
         if row.step is not None and row.step < 1:
             raise ValueError(f"a map is sliced with steps above 0, got {row.step}")

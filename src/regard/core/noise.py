@@ -1,8 +1,8 @@
 """Noise as a function of (seed, position): the same draw on every path, in any block.
 
-A random number generator hands out numbers in the order they are asked for, so a path that
-works in blocks, a backward pass and a lazy map would each see other noise. Here each cell
-(i, j) of the map hashes its own place: the noise of any block can be made at any time.
+A random number generator returns numbers in the order of the calls, so a path that works in
+blocks, a backward pass and a lazy map would each get other noise. Here each cell (i, j) of the map
+hashes its own position: the noise of any block can be made at any time.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Score functions f(q, k): how well a query matches a key.
 
 Each score is a pure function of tensors and, where it needs parameters, a module of the same
-name. A score that is a dot product in disguise says so with `as_dot`, one that is
-w · tanh(q + k) says so with `as_additive`; `attend` uses that to pick a fast path. Anything
+name. A score that can be rewritten as a dot product has `as_dot`, one that can be rewritten as
+w · tanh(q + k) has `as_additive`; `attend` then takes a fast path. Anything
 callable as `(query, key) -> scores` is a score too. Scores of half-precision inputs are float32:
 a sum of products soon leaves the range of float16.
 
@@ -106,7 +106,7 @@ def activated_general(
 def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     """Score by a one-layer network, w · tanh(q + k). Bahdanau et al. 2015, A.1.2.
 
-    Large inputs are worked off in blocks of queries, so that M × N × H never exists.
+    Large inputs are computed in blocks of queries, so that M × N × H never exists.
 
     >>> additive(torch.zeros(2, 3), torch.zeros(5, 3), torch.ones(3)).shape
     torch.Size([2, 5])
@@ -260,16 +260,16 @@ class Additive(nn.Module):
         return _project(query, self.query_weight, "query")
 
     def project(self, key: Tensor) -> Tensor:
-        """W₂ k, for keys that many later queries will ask: see `projected`."""
+        """W₂ k, for keys that many later queries read: see `projected`."""
         return _project(key, self.key_weight, "key")
 
     def projected(self) -> "ProjectedAdditive":
-        """The same score for keys that went through `project` already."""
+        """The same score for keys that `project` has returned."""
         return ProjectedAdditive(self)
 
 
 class ProjectedAdditive:
-    """wᵀ tanh(W₁ q + k), for keys projected once and asked at every decoding step."""
+    """wᵀ tanh(W₁ q + k), for keys projected once and read at every decoding step."""
 
     def __init__(self, score: Additive) -> None:
         self.score = score
@@ -356,7 +356,7 @@ WITH_PARAMETERS = {
     "concat": "Concat(query_dim, key_dim, hidden)",
     "location": "Location(query_dim, max_length)",
 }
-"""What to write instead of the bare name of a score that has parameters."""
+"""The module to pass instead of the name of a score with parameters."""
 
 
 def precise(dtype: torch.dtype) -> torch.dtype:
@@ -389,7 +389,7 @@ def _project(tensor: Tensor, weight: Tensor, name: str) -> Tensor:
 
 
 def _sized(tensor: Tensor, dim: int, name: str) -> Tensor:
-    """The tensor itself, if its last dimension is what the score was built for."""
+    """The tensor, if its last dimension is the one that the score was built for."""
     if tensor.shape[-1] != dim:
         raise ValueError(
             f"this score takes {name} of shape (..., length, {dim}), got {tuple(tensor.shape)}; "
@@ -408,7 +408,7 @@ def _same_dim(query: Tensor, key: Tensor) -> None:
 
 
 def _positions(key: Tensor, weight: Tensor) -> Tensor:
-    """The rows of `weight` that stand for the keys, (1, ..., N, Dq)."""
+    """The rows of `weight` that are used as keys, (1, ..., N, Dq)."""
     length, most = key.shape[-2], weight.shape[0]
     if length > most:
         raise ValueError(

@@ -78,6 +78,6 @@ def intervals(request: Request) -> tuple[Tensor | None, Tensor | None]:
 
 
 def flat(tensor: Tensor, leading: torch.Size) -> Tensor:
-    """(..., L, D) with all leading dimensions written out and made one, (B, L, D)."""
+    """(..., L, D) with all leading dimensions expanded and made one, (B, L, D)."""
     tail = tensor.shape[-2:]
     return tensor.expand(*leading, *tail).reshape(leading.numel(), *tail)

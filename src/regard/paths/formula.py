@@ -52,7 +52,7 @@ def second_gradients(
 
     Returns: one for each of the inputs
     """
-    again = torch.is_grad_enabled()  # whether a third derivative may be asked for
+    again = torch.is_grad_enabled()  # whether a third derivative may follow
     totals = [torch.zeros_like(t) for t in inputs]
     above_query, above_key, above_value = upstream
     with torch.enable_grad():
@@ -81,7 +81,7 @@ def second_gradients(
 def visible_only(
     query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Zeros for keys and values that nobody sees, and for queries that see nothing.
+    """Zeros for keys and values hidden from all queries, and for queries that see nothing.
 
     A weight of zero does not stop NaN or inf: 0 · NaN is NaN.
     """

@@ -1,4 +1,4 @@
-"""How much a score that nobody can look into holds while it works, found out by trying it."""
+"""The memory that an arbitrary score needs, measured by trying it."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from regard.core.request import Request
 
 
 class Sizes(TorchDispatchMode):
-    """Writes down how many numbers each operation gives."""
+    """Records the size of each operation's result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,13 +25,13 @@ class Sizes(TorchDispatchMode):
 
 
 def score_memory(request: Request) -> int:
-    """How many numbers the largest tensor inside the score gains with one more row of queries.
+    """The numbers by which the largest tensor inside the score grows with one more query row.
 
-    The score is tried on one row and on two. What does not grow, such as norms of the keys, does
-    not count. Where it cannot be tried, it may well hold N × D for a row.
+    The score is tried on one row and on two. Tensors that do not grow, such as norms of the keys,
+    do not count. Where it cannot be tried, N × D for a row is assumed.
     """
     least = request.leading.numel() * request.keys
-    if can_inspect_values() and request.query.shape[-2] > 1:
+    if can_inspect_values(request.query) and request.query.shape[-2] > 1:
         one, two = _sizes(request, 1), _sizes(request, 2)
         if len(one) == len(two):  # the same operations
             return max(least, *(b - a for a, b in zip(one, two, strict=True)))

@@ -5,6 +5,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from regard.core.lower import copy_module
+
 
 class Freezer:
     """Copies scores with their parameters, again only if a parameter has changed.
@@ -53,6 +55,6 @@ class _Kept:
         """A copy with the parameters of now; the module itself if it has none."""
         versions = [0 if t.is_inference() else t._version for t in self.tensors]
         if versions != self.versions:
-            memo: dict[int, Any] = {id(t): t.detach().clone() for t in self.tensors}
-            self.copy, self.versions = copy.deepcopy(self.module, memo), versions
+            self.copy = copy_module(self.module, lambda tensor: tensor.detach().clone())
+            self.versions = versions
         return self.copy

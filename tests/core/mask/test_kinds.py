@@ -76,9 +76,9 @@ def test_wrong_lengths_are_refused() -> None:
             TypeError, match=r"lengths\(\) takes whole numbers, got torch\.(float|bool)"
         ):
             regard.lengths(wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"lengths\(\) says 7 keys but there are only 5"):
+    with pytest.raises(ValueError, match=r"lengths\(\) has 7 keys but there are only 5"):
         regard.lengths(torch.tensor([7, 2])).dense(3, 5)
-    with pytest.raises(ValueError, match=r"lengths\(\) says 4 queries but there are only 3"):
+    with pytest.raises(ValueError, match=r"lengths\(\) has 4 queries but there are only 3"):
         regard.lengths(torch.tensor([5]), torch.tensor([4])).dense(3, 5)
     with pytest.raises(
         ValueError, match=r"has 1 leading dimensions but .* have 0; give them a batch"

@@ -1,9 +1,9 @@
 """Masks: which keys a query may attend to. True = may attend.
 
 A mask is a small symbolic object. Masks compose with `&`, `|` and `~`; no M × N tensor exists
-until somebody asks for `dense` or for a block. Positions are aligned so that the last query
-sits on the last key: with M queries and N keys, query i stands at position i + N − M, unless an
-explicit `offset` says otherwise.
+before `dense` or `block` is called. Positions are aligned so that the last query is at the last
+key: with M queries and N keys, query i is at position i + N − M, or at i + `offset` if given.
+A mask keeps copies of its tensors, so that changing them later changes no gradient.
 
 To add one: a class with `block` and `key_range`, and a function that makes it, in a file here.
 """

@@ -1,4 +1,4 @@
-"""What a mask is, and how masks compose."""
+"""The base class of masks, and their composition."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from regard.core.shapes import broadcast
 
 
 class Grid(NamedTuple):
-    """The map that a mask is asked about: M queries by N keys, under leading dimensions."""
+    """The size of a map: M queries by N keys, under leading dimensions."""
 
     queries: int
     keys: int
@@ -55,7 +55,7 @@ class Mask:
         return ()
 
     def dense(self, queries: int, keys: int, *, leading: int | None = None) -> Tensor:
-        """The boolean tensor, (..., M, N), for people and tests.
+        """The boolean tensor, (..., M, N), for reading and testing.
 
         Args:
             leading: how many leading dimensions the attention has; the mask's own if not given

@@ -29,7 +29,7 @@ class Lengths(Mask):
         ):
             if longest > length:
                 raise ValueError(
-                    f"lengths() says {longest} {name} but there are only {length}; lengths count "
+                    f"lengths() has {longest} {name} but there are only {length}; lengths count "
                     f"the real {name} of each sequence"
                 )
 
@@ -148,7 +148,7 @@ def from_torch_mha(
 
 
 def _boolean(tensor: Tensor) -> Tensor:
-    visible(tensor)  # raises the error that says what to do with floats
+    visible(tensor)  # raises for floats
     return tensor
 
 
