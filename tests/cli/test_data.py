@@ -44,6 +44,7 @@ def test_the_list_names_every_task_and_says_what_is_here(capsys, tmp_path):
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert {"dates", "reverse", "copy", "addition", "signal"} <= set(rows)
     assert {"multi30k", "pronounce", "tatoeba"} <= set(rows)
+    assert {"movie_reviews", "nsmc", "tinyshakespeare", "cora", "citeseer"} <= set(rows)
     assert rows["tatoeba"]["here"]
     assert not rows["multi30k"]["here"]
     assert main(["data", "list", "--folder", str(tmp_path)]) == 0

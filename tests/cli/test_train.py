@@ -110,6 +110,44 @@ def test_ctrl_c_saves_and_says_how_to_go_on(here, capsys):
     assert f"resuming after step {step:,}" in capsys.readouterr().err
 
 
+def test_the_latest_run_is_resumed_and_so_is_a_named_one(here, capsys):
+    for name in ("first", "second"):
+        assert train("small.toml", "--out", f"runs/{name}") == 0
+    capsys.readouterr()
+    more = ("--set", "training.steps=5")
+    assert train("--resume", *more) == 0
+    shown = capsys.readouterr()
+    assert "resuming runs/second" in shown.err
+    assert shown.out.startswith("runs/second: ")
+    assert train("--resume", "runs/first", *more) == 0
+    assert capsys.readouterr().out.startswith("runs/first: ")
+    assert train("--resume", "runs/first", "--out", "runs/second") == 2
+    assert "once" in capsys.readouterr().err
+
+
+def test_every_key_is_described(capsys):
+    from regard.cli.keys import settings_keys, task_keys
+    from regard.models.build import KINDS, options_of
+    from regard.tasks import TASKS
+    from regard.training.config import Training
+
+    assert train("--keys") == 0
+    shown = capsys.readouterr().out
+    keys = {name: task_keys(name) for name in TASKS}
+    for table in (
+        settings_keys(Training),
+        *(t for tables in keys.values() for t in tables.values()),
+    ):
+        for key in table:
+            assert key.about, key.name
+            assert f"\n  {key.name} " in shown
+    options = {name for kind in KINDS if kind != "language" for name in options_of(kind)[2:]}
+    known = {key.name for key in keys["translate"]["model"]}
+    assert options - {"activation"} == known - {"kind", "preset"}
+    assert train("--keys", "graph") == 0
+    assert "of translate" not in capsys.readouterr().out
+
+
 def test_a_finished_run_says_so_and_can_be_extended(here, capsys):
     train("small.toml")
     capsys.readouterr()

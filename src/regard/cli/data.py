@@ -60,10 +60,16 @@ def get(
 
     An interrupted download continues where it stopped when the command is run again.
     """
-    from regard.data.datasets import Remote, data_folder, find_dataset
+    from regard.data.datasets import LOCAL_FILES, Remote, data_folder, find_dataset
     from regard.data.fetch import fetch
     from regard.data.generated import GENERATED
 
+    if name in LOCAL_FILES:
+        file = LOCAL_FILES[name]
+        raise ValueError(
+            f"{name} reads local files: put {', '.join(file.files)} into {data_folder(folder)}, "
+            f"from {file.home}"
+        )
     if name in GENERATED:
         raise typer.BadParameter(f"{name} is generated: regard data make {name} --out FILE")
     try:
@@ -126,13 +132,14 @@ def make(
 
 
 def _rows(folder: Path | None) -> Iterator[dict[str, Any]]:
-    from regard.data.datasets import DATASETS, data_folder
+    from regard.data.datasets import DATASETS, LOCAL_FILES, Dataset, LocalFiles, data_folder
     from regard.data.generated import GENERATED
 
     where = data_folder(folder)
     for name, generated in GENERATED.items():
         yield {"name": name, "kind": "generated", "about": generated.about}
-    for name, dataset in DATASETS.items():
+    known: dict[str, Dataset | LocalFiles] = {**DATASETS, **LOCAL_FILES}
+    for name, dataset in known.items():
         yield {
             "name": name,
             "kind": "dataset",
@@ -142,7 +149,7 @@ def _rows(folder: Path | None) -> Iterator[dict[str, Any]]:
             "folder": str(where),
             "files": list(dataset.files),
             "here": all((where / file).is_file() for file in dataset.files),
-            "fetched": bool(dataset.remote),
+            "fetched": isinstance(dataset, Dataset) and bool(dataset.remote),
         }
 
 

@@ -190,3 +190,46 @@ DATASETS = {
         home="kor-eng.zip of https://www.manythings.org/anki/",
     ),
 }
+
+
+class LocalFiles(NamedTuple):
+    """A dataset of another task, read from files that are downloaded by hand."""
+
+    about: str
+    licence: str
+    files: tuple[str, ...]  # relative to the data directory
+    home: str
+
+
+LOCAL_FILES = {
+    "movie_reviews": LocalFiles(
+        "2,000 English movie reviews and their sentiment (Pang and Lee 2004)",
+        "CC BY 4.0",
+        ("movie_reviews/movie_reviews.zip",),
+        "https://www.cs.cornell.edu/people/pabo/movie-review-data/",
+    ),
+    "nsmc": LocalFiles(
+        "150,000 Korean movie reviews and their sentiment",
+        "CC0",
+        ("nsmc/train.tsv.gz",),
+        "https://github.com/e9t/nsmc",
+    ),
+    "tinyshakespeare": LocalFiles(
+        "1.1 million characters of Shakespeare's plays",
+        "public domain",
+        ("tinyshakespeare/input.txt",),
+        "https://github.com/karpathy/char-rnn",
+    ),
+    "cora": LocalFiles(
+        "2,708 papers of seven topics and their citations",
+        "MIT",
+        ("planetoid/cora.npz",),
+        "https://github.com/kimiyoung/planetoid",
+    ),
+    "citeseer": LocalFiles(
+        "3,327 papers of six topics and their citations",
+        "MIT",
+        ("planetoid/citeseer.npz",),
+        "https://github.com/kimiyoung/planetoid",
+    ),
+}
