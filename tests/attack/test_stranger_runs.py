@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import resource
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from safetensors.torch import save_file
 
 import regard
 from regard.tasks import TASKS, evaluate_run
+from tests.attack.mutation import changed
 
 SECONDS = 5.0  # to refuse a run, on a busy machine
 MEMORY = 400_000  # kilobytes that refusing may add to the process
@@ -231,23 +231,12 @@ def test_random_edits_of_json_files_are_harmless_or_one_sentence(stranger, attem
         run = stranger(rng.choice(["classify", "pair", "image", "graph", "language"]))
         path = rng.choice(sorted(run.glob("*.json")))
         try:
-            changed = _mutated(json.loads(path.read_text("utf-8")), rng)
+            edited = changed(json.loads(path.read_text("utf-8")), rng)
         except json.JSONDecodeError:
             continue
-        path.write_text(json.dumps(changed), "utf-8")
+        path.write_text(json.dumps(edited), "utf-8")
         with suppress(ValueError, FileNotFoundError):
             regard.load(run)
-
-
-def _mutated(value, rng: random.Random):
-    """The same JSON with one value somewhere in it replaced."""
-    if isinstance(value, dict) and value and rng.random() < 0.8:
-        key = rng.choice(sorted(value))
-        return {**value, key: _mutated(value[key], rng)}
-    if isinstance(value, list) and value and rng.random() < 0.8:
-        place = rng.randrange(len(value))
-        return [*value[:place], _mutated(value[place], rng), *value[place + 1 :]]
-    return rng.choice([None, -1, 10**9, 0.5, "", "x" * 1000, [], {}, [[]] * 5, True])
 
 
 @pytest.mark.slow

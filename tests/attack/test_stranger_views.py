@@ -9,21 +9,9 @@ import pytest
 import regard
 from regard.tasks import TASKS
 from regard.visual.views import figure, show
+from tests.attack.mutation import ESCAPE, changed
 
-ESCAPE = "\x1b]52;c;x\x07"
-VALUES = (None, -1, 0, 3, 10**12, 0.5, "", "x", ESCAPE, [], [[]], {}, True, [1], "y" * 999)
 SECONDS = 20.0  # to draw or refuse, on a busy machine
-
-
-def changed(value, rng):
-    """Return a copy of JSON with one value somewhere in it replaced."""
-    if isinstance(value, dict) and value and rng.random() < 0.9:
-        key = rng.choice(sorted(value))
-        return {**value, key: changed(value[key], rng)}
-    if isinstance(value, list) and value and rng.random() < 0.7:
-        place = rng.randrange(len(value))
-        return [*value[:place], changed(value[place], rng), *value[place + 1 :]]
-    return rng.choice(VALUES)
 
 
 @pytest.fixture(scope="module")
