@@ -65,10 +65,10 @@ def get(
     from regard.data.generated import GENERATED
 
     if name in LOCAL_FILES:
-        file = LOCAL_FILES[name]
+        local = LOCAL_FILES[name]
         raise ValueError(
-            f"{name} reads local files: put {', '.join(file.files)} into {data_folder(folder)}, "
-            f"from {file.home}"
+            f"{name} reads local files: put {', '.join(local.files)} into {data_folder(folder)}, "
+            f"from {local.home}"
         )
     if name in GENERATED:
         raise typer.BadParameter(f"{name} is generated: regard data make {name} --out FILE")
