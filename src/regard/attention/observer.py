@@ -14,11 +14,11 @@ True
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from threading import Lock
-from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -132,6 +132,7 @@ def notify(listening: tuple[Observer, ...], call: AttentionCall) -> None:
 Module = TypeVar("Module", bound=nn.Module)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 
 def observed(
@@ -157,25 +158,28 @@ def observed(
     return call
 
 
-@contextmanager
-def calling(module: nn.Module | None) -> Iterator[None]:
+class _Set(Generic[Value]):
+    """Sets a context variable inside a block; quicker than a generator."""
+
+    def __init__(self, variable: ContextVar[Value], value: Value) -> None:
+        self.variable, self.value = variable, value
+
+    def __enter__(self) -> None:
+        self.before = self.variable.get()
+        self.variable.set(self.value)
+
+    def __exit__(self, *_: object) -> None:
+        self.variable.set(self.before)
+
+
+def calling(module: nn.Module | None) -> AbstractContextManager[None]:
     """Attribute the calls inside the block to a module."""
-    token = calling_module.set(module)
-    try:
-        yield
-    finally:
-        calling_module.reset(token)
+    return _Set(calling_module, module)
 
 
-@contextmanager
-def unobserved(instead: tuple[Observer, ...] = ()) -> Iterator[None]:
+def unobserved(instead: tuple[Observer, ...] = ()) -> AbstractContextManager[None]:
     """Notify no one, or others, of the calls inside the block: parts of an observed call."""
-    before = _observers.get()
-    _observers.set(instead)
-    try:
-        yield
-    finally:
-        _observers.set(before)
+    return _Set(_observers, instead)
 
 
 @contextmanager
