@@ -15,7 +15,7 @@ from regard.training.schedule import last_step
 
 EQUAL = ("dot", "scaled_dot", "cosine")  # scores of queries and keys of one width
 TRANSFORMER_LR = 1e-3  # instead of a recurrent model's learning rate, at which it would not learn
-EVALUATIONS = 10  # of a run, unless the recipe says how often: points of its curve
+EVALUATIONS = 10  # of a run, by default: the points of its curve
 LONGER = ("steps", "epochs", "minutes", "patience", "evaluate_every", "threads", "log_every")
 MAPPED = 200
 
@@ -66,7 +66,7 @@ def compare(
         recipe: a configuration of the task translate
         chosen: of `regard.tasks.variants.variants`
         settings: what to change of the recipe, such as "training.lr=1e-3"
-        target: the quality to take the time to; by default within a tenth of the best one
+        target: the quality whose time is measured; by default within a tenth of the best
         mapped: validation sources whose maps are computed, for their entropy
         progress: makes the receiver of training events of a variant, from its name
 
@@ -92,7 +92,7 @@ def compare(
         _check_alike(out / variant.name, own)
     rows, task = [], None
     for name, own in configs.items():
-        task = TranslateTask.from_config(own)
+        task = TranslateTask.from_config(own, out / name)
         row = _trained(task, own, out / name, progress(name))
         if row.diverged is None:
             row = row._replace(entropy=_entropy(out / name, task.valid.sources[:mapped]))

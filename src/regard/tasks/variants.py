@@ -1,4 +1,4 @@
-"""What models are compared by: a decoder, its score and normalizer, the encoder's attention."""
+"""Variants of a translation model: decoder, score, normalizer, attention of the encoder."""
 
 from collections.abc import Iterable, Mapping
 from itertools import product
@@ -17,20 +17,20 @@ NORMALIZERS = {
     "hard": "hard",
     "gumbel": "gumbel",
 }
-"""Normalizers that an aligner can be built with, and what it is then called."""
+"""Normalizers, and the option `attention` of a model that selects each."""
 
 
 class Variant(NamedTuple):
-    """What one of the models is made with."""
+    """The choices of one model."""
 
     decoder: str
-    score: str | None = None  # None: the decoder has none to choose
+    score: str | None = None  # None: the decoder has no score
     normalizer: str | None = None
     encoder: str | None = None  # attention in the encoder, of a Transformer
 
     @property
     def name(self) -> str:
-        """What to call it, also its folder.
+        """Return the name, which is also that of its folder.
 
         >>> Variant("luong", "dot", "softmax").name, Variant("luong", "dot", "hard").name
         ('luong-dot', 'luong-dot-hard')
@@ -49,7 +49,7 @@ def variants(
     normalizers: Iterable[str] = ("softmax",),
     encoders: Iterable[str] = ("dot",),
 ) -> list[Variant]:
-    """Every combination that there is; a decoder without a choice comes once.
+    """Return every combination; a decoder without choices comes once.
 
     >>> [variant.name for variant in variants(["plain", "luong"], ["dot", "general"])]
     ['plain', 'luong-dot', 'luong-general']
@@ -78,10 +78,10 @@ def variants(
 
 
 def model_table(model: Mapping[str, Any], variant: Variant, *, one_way: bool) -> dict[str, Any]:
-    """The table `[model]` of a variant of a recipe.
+    """Return the table `[model]` of a variant of a recipe.
 
-    A decoder of the recipe's own family takes its sizes. Between recurrent models and Transformers
-    sizes mean different things: there it is the recipe's preset, or the tiny one.
+    Sizes are taken from the recipe if both are recurrent, or both Transformers; otherwise they are
+    those of the recipe's preset, or of the tiny one.
 
     >>> recipe = {"kind": "luong", "cell": "lstm", "hidden": 7}
     >>> model_table(recipe, Variant("bahdanau", "dot", "softmax"), one_way=True)
@@ -113,7 +113,7 @@ def model_table(model: Mapping[str, Any], variant: Variant, *, one_way: bool) ->
 
 
 def check_options(model: Mapping[str, Any]) -> None:
-    """Refuse what no kind of model takes: it would be left out for each of them."""
+    """Raise if an option is of no kind of model: every variant would leave it out."""
     known = {"kind", "preset"}.union(*map(options_of, KINDS))
     for name in model:
         if name not in known:
