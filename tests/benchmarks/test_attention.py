@@ -64,3 +64,27 @@ def test_exponent_of_a_power_is_the_power() -> None:
 def test_a_missing_folder_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "attention", "--json", "no/such/folder/x.json"]) == 1
     assert "there is no folder" in capsys.readouterr().err
+
+
+def test_a_name_that_no_case_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "attention", "--only", "nothing"]) == 2
+    assert "is part of no case's name" in capsys.readouterr().err
+
+
+def test_what_was_measured_before_an_interrupt_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks import attention
+    from benchmarks.contest import Row
+
+    def measured(case, **_):
+        if "backward" in case.name:
+            raise KeyboardInterrupt
+        return [Row(case.name, "regard", "peer", 1.0, 2.0, 2.0, None, None, 0.0)]
+
+    monkeypatch.setattr(attention, "run_case", measured)
+    file = tmp_path / "rows.json"
+    arguments = ["--quick", "--only", "plain", "--no-memory", "--json", str(file)]
+    assert main(["bench", "attention", *arguments]) == 130
+    assert [row["ratio"] for row in json.loads(file.read_text())] == [2.0]
+    assert "| plain (8,8,32,64), forward | peer |" in capsys.readouterr().out
