@@ -317,7 +317,7 @@ def test_no_keys_at_all_give_zeros():
 @pytest.mark.parametrize(
     ("make", "error", "sentence"),
     [
-        (lambda: HardAttention(0), ValueError, "dim and key_dim must be 1 or more"),
+        (lambda: HardAttention(0), ValueError, "dim must be 1 or more"),
         (lambda: HardAttention(5, score="dots"), ValueError, "did you mean 'dot'"),
         (lambda: HardAttention(5, estimator="reinforce"), TypeError, "call choose"),
         (lambda: HardGumbel(0.0), ValueError, "temperature must be above 0, got 0.0"),

@@ -289,7 +289,7 @@ def test_the_map_of_a_pooling_makes_its_output():
 
 
 def test_a_bad_configuration_says_what_to_change():
-    with pytest.raises(ValueError, match="dim and hidden must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="dim must be 1 or more, got 0"):
         HierarchicalAttention(0)
     with pytest.raises(ValueError, match="word_dim=4 needs a word_encoder"):
         HierarchicalAttention(3, word_dim=4)

@@ -72,7 +72,7 @@ def test_attention_of_a_training_step_runs_off_the_reference_path(kind, preset):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_summary_tells_the_parts_and_the_total(kind):
     model = of(kind, "tiny")
-    text = model.summary()
+    text = summary(model)
     lines = text.splitlines()
     assert lines[-1].split() == ["total", type(model).__name__, f"{parameters(model):,}"]
     assert sum(p.numel() for p in model.parameters()) == parameters(model)

@@ -10,6 +10,7 @@ from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.score import Additive
+from regard.layers.checks import check_sizes
 from regard.layers.hierarchical import AttentionPooling
 from regard.layers.masking import padding_mask, zero_padding
 
@@ -60,9 +61,7 @@ class CoAttention(nn.Module):
 
     def __init__(self, left_dim: int, right_dim: int, hidden: int, *, glimpses: int = 1) -> None:
         super().__init__()
-        _check_sizes(left_dim, right_dim, hidden)
-        if glimpses < 1:
-            raise ValueError(f"glimpses must be 1 or more, got {glimpses}")
+        check_sizes(left_dim=left_dim, right_dim=right_dim, hidden=hidden, glimpses=glimpses)
         self.left_dim, self.right_dim = left_dim, right_dim
         self.affinity = nn.Parameter(torch.empty(left_dim, right_dim))  # W_b
         self.left_projection = nn.Linear(left_dim, hidden, bias=False)  # W_q
@@ -145,7 +144,7 @@ class AlternatingCoAttention(nn.Module):
 
     def __init__(self, left_dim: int, right_dim: int, hidden: int) -> None:
         super().__init__()
-        _check_sizes(left_dim, right_dim, hidden)
+        check_sizes(left_dim=left_dim, right_dim=right_dim, hidden=hidden)
         self.left_dim, self.right_dim = left_dim, right_dim
         self.summary = AttentionPooling(left_dim, hidden, bias=False)
         self.right_score = Additive(left_dim, right_dim, hidden)
@@ -188,14 +187,6 @@ class AlternatingCoAttention(nn.Module):
 def _tanh(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Each score by itself, between −1 and 1."""
     return torch.tanh(scores)
-
-
-def _check_sizes(left_dim: int, right_dim: int, hidden: int) -> None:
-    if left_dim < 1 or right_dim < 1 or hidden < 1:
-        raise ValueError(
-            "left_dim, right_dim and hidden must be 1 or more, got "
-            f"{left_dim}, {right_dim} and {hidden}"
-        )
 
 
 def _check_inputs(left: Tensor, right: Tensor, left_dim: int, right_dim: int) -> None:

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.layers.checks import check_dropout
+
 MOST = 2**31 - 1  # entries that 32 bits can count
 
 
@@ -77,11 +79,3 @@ def mask(shape: tuple[int, ...], probability: float, dtype: torch.dtype = torch.
         cell &= struct.unpack("i", struct.pack("f", scale))[0]
         return cell.view(torch.float32).view(shape)
     return cell.to(dtype).mul_(-scale).view(shape)
-
-
-def check_dropout(probability: float, name: str = "dropout") -> None:
-    """Raise ValueError unless it is at least 0 and below 1."""
-    if not 0.0 <= probability < 1.0:
-        raise ValueError(
-            f"{name} should be at least 0 and below 1, a probability, got {probability}"
-        )

@@ -9,6 +9,7 @@ from regard.attention.observer import observed
 from regard.core.mask import Grid, Mask, Window
 from regard.core.mask.algebra import And
 from regard.layers.cache import check_step, count_beams
+from regard.layers.checks import check_heads, check_inputs, check_sizes
 from regard.layers.masking import mask_over_heads, padding_mask, zero_hidden, zero_padding
 from regard.layers.role import AttentionRole
 from regard.paths.linear import LinearState, linear_context, linear_start, linear_step
@@ -81,15 +82,8 @@ class EfficientAttention(nn.Module):
         key_dim = dim if key_dim is None else key_dim
         value_dim = key_dim if value_dim is None else value_dim
         out_dim = dim if out_dim is None else out_dim
-        sizes = {"dim": dim, "heads": heads, "key_dim": key_dim, "value_dim": value_dim}
-        for name, size in {**sizes, "out_dim": out_dim}.items():
-            if size < 1:
-                raise ValueError(f"{name} must be 1 or more, got {size}")
-        if dim % heads:
-            raise ValueError(
-                f"dim must be a multiple of heads, got dim={dim} and heads={heads}; "
-                f"try dim={dim - dim % heads or heads} or dim={dim - dim % heads + heads}"
-            )
+        check_sizes(dim=dim, heads=heads, key_dim=key_dim, value_dim=value_dim, out_dim=out_dim)
+        check_heads(dim, heads)
         self.dim, self.heads = dim, heads
         self.query_projection = nn.Linear(dim, dim, bias=bias)
         self.key_projection = nn.Linear(key_dim, dim, bias=bias)
@@ -222,13 +216,8 @@ class EfficientAttention(nn.Module):
         return self.output_projection(heads.transpose(1, 2).flatten(-2))
 
     def _check(self, **inputs: Tensor) -> None:
-        for name, x in inputs.items():
-            width = getattr(self, f"{name}_projection").in_features
-            if x.dim() != 3 or x.shape[-1] != width:
-                raise ValueError(
-                    f"{name} should be (batch, length, {width}), got {tuple(x.shape)}; the width "
-                    "of a query is dim, those of key and value are key_dim and value_dim"
-                )
+        widths = {name: getattr(self, f"{name}_projection").in_features for name in inputs}
+        check_inputs(widths, **inputs)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, heads={self.heads}"

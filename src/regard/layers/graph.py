@@ -14,7 +14,8 @@ from regard.core.mask import Mask
 from regard.core.normalize import softmax
 from regard.core.request import make_request
 from regard.core.score import Score
-from regard.layers.dropout import check_dropout, drop
+from regard.layers.checks import check_dropout, check_sizes
+from regard.layers.dropout import drop
 from regard.layers.edges import check_edges, edge_map, edge_scores, edge_softmax, edge_sum
 
 
@@ -143,10 +144,7 @@ class GraphAttention(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if in_dim < 1 or out_dim < 1 or heads < 1:
-            raise ValueError(
-                f"in_dim, out_dim and heads must be 1 or more, got {in_dim}, {out_dim}, {heads}"
-            )
+        check_sizes(in_dim=in_dim, out_dim=out_dim, heads=heads)
         check_dropout(dropout)
         check_dropout(value_dropout, "value_dropout")
         if combine not in COMBINE:

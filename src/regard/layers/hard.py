@@ -31,6 +31,7 @@ from regard.core.names import find_score
 from regard.core.normalize import hard as straight_through
 from regard.core.request import Request, make_request
 from regard.core.score import General, Score
+from regard.layers.checks import check_sizes
 from regard.paths.additive import with_kernel
 from regard.paths.blockwise import row_elements
 
@@ -98,8 +99,7 @@ class HardAttention(nn.Module):
     ) -> None:
         super().__init__()
         key_dim = dim if key_dim is None else key_dim
-        if dim < 1 or key_dim < 1:
-            raise ValueError(f"dim and key_dim must be 1 or more, got {dim} and {key_dim}")
+        check_sizes(dim=dim, key_dim=key_dim)
         if not callable(estimator):
             raise TypeError(
                 "estimator should be a normalizer such as straight_through or HardGumbel(1.0), got "

@@ -11,6 +11,7 @@ from regard.attention.observer import observed
 from regard.core.blocks import can_inspect_values
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, lengths
+from regard.layers.checks import check_sizes
 from regard.layers.masking import padding_mask, zero_padding
 
 Encoder = Callable[[Tensor, Tensor], Tensor]
@@ -37,8 +38,7 @@ class AttentionPooling(nn.Module):
     def __init__(self, dim: int, hidden: int | None = None, *, bias: bool = True) -> None:
         super().__init__()
         hidden = dim if hidden is None else hidden
-        if dim < 1 or hidden < 1:
-            raise ValueError(f"dim and hidden must be 1 or more, got {dim} and {hidden}")
+        check_sizes(dim=dim, hidden=hidden)
         self.dim = dim
         self.projection = nn.Linear(dim, hidden, bias=bias)
         self.query = nn.Parameter(torch.empty(1, hidden))  # u_w

@@ -21,7 +21,7 @@ from regard.core.normalize import softmax
 from regard.core.request import Request, make_request
 from regard.core.score import General, Location, Score, precise
 from regard.layers.cache import Past, SharedMemory, check_step, start
-from regard.layers.dropout import check_dropout
+from regard.layers.checks import check_dropout, check_inputs, check_sizes
 from regard.layers.masking import computed_map
 from regard.layers.role import AttentionRole
 from regard.layers.windows import around, in_chunks, interval
@@ -98,8 +98,7 @@ class LocalAttention(nn.Module):
     ) -> None:
         super().__init__()
         key_dim = dim if key_dim is None else key_dim
-        if dim < 1 or key_dim < 1:
-            raise ValueError(f"dim and key_dim must be 1 or more, got {dim} and {key_dim}")
+        check_sizes(dim=dim, key_dim=key_dim)
         least = 0 if center is None else 1
         if window < least:
             raise ValueError(
@@ -283,13 +282,7 @@ class LocalAttention(nn.Module):
         return AttentionMap(weights, scores, (*request.leading, *request.size))
 
     def _check(self, **inputs: Tensor) -> None:
-        for name, x in inputs.items():
-            width = self.dim if name == "query" else self.key_dim
-            if x.dim() != 3 or x.shape[-1] != width:
-                raise ValueError(
-                    f"{name} should be (batch, length, {width}), got {tuple(x.shape)}; the width "
-                    "of a query is dim, that of a key is key_dim"
-                )
+        check_inputs({"query": self.dim, "key": self.key_dim}, **inputs)
 
     def extra_repr(self) -> str:
         score = f", score={self.score!r}" if isinstance(self.score, str) else ""

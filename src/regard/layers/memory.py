@@ -17,6 +17,7 @@ from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.score import cosine
 from regard.core.weighted_sum import weighted_sum
+from regard.layers.checks import check_sizes
 
 
 class MemoryState(NamedTuple):
@@ -73,10 +74,9 @@ class MemoryAttention(nn.Module):
         shift: int = 1,
     ) -> None:
         super().__init__()
-        sizes = {"controller_dim": controller_dim, "slots": slots, "width": width}
-        for name, size in {**sizes, "reads": reads, "writes": writes}.items():
-            if size < 1:
-                raise ValueError(f"{name} must be 1 or more, got {size}")
+        check_sizes(
+            controller_dim=controller_dim, slots=slots, width=width, reads=reads, writes=writes
+        )
         if shift < 0 or 2 * shift + 1 > slots:
             raise ValueError(
                 f"shift must be from 0 to {(slots - 1) // 2} for {slots} slots, so that its "

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from regard.attention import Attended, attend, attend_features
 from regard.attention.observer import observed
 from regard.core.mask import Mask
+from regard.layers.checks import check_inputs, check_sizes
 from regard.layers.masking import mask_over_heads, padding_mask, zero_hidden, zero_padding
 
 
@@ -43,10 +44,7 @@ class MultiDimensionalAttention(nn.Module):
         super().__init__()
         key_dim = dim if key_dim is None else key_dim
         value_dim = key_dim if value_dim is None else value_dim
-        if dim < 1 or key_dim < 1 or value_dim < 1:
-            raise ValueError(
-                f"dim, key_dim and value_dim must be 1 or more, got {dim}, {key_dim}, {value_dim}"
-            )
+        check_sizes(dim=dim, key_dim=key_dim, value_dim=value_dim)
         if not scale > 0:
             raise ValueError(f"scale, the bound of the scores, must be above 0, got {scale}")
         self.query_projection = nn.Linear(dim, value_dim)  # W₁, b
@@ -90,15 +88,8 @@ class MultiDimensionalAttention(nn.Module):
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         value_dim, dim = self.query_projection.weight.shape
-        key_dim = self.key_projection.in_features
-        for name, x, width in (("query", query, dim), ("key", key, key_dim)):
-            if x.dim() != 3 or x.shape[-1] != width:
-                raise ValueError(f"{name} should be (batch, length, {width}), got {tuple(x.shape)}")
-        if value.dim() != 3 or value.shape[-1] != value_dim:
-            raise ValueError(
-                f"value should be (batch, length, {value_dim}), got {tuple(value.shape)}; it is "
-                f"the key if not given, and its width is the layer's value_dim"
-            )
+        widths = {"query": dim, "key": self.key_projection.in_features, "value": value_dim}
+        check_inputs(widths, query=query, key=key, value=value)
 
     def extra_repr(self) -> str:
         return f"scale={self.scale:g}"
@@ -126,8 +117,7 @@ class SourceToToken(nn.Module):
     def __init__(self, dim: int, hidden: int | None = None) -> None:
         super().__init__()
         hidden = dim if hidden is None else hidden
-        if dim < 1 or hidden < 1:
-            raise ValueError(f"dim and hidden must be 1 or more, got {dim} and {hidden}")
+        check_sizes(dim=dim, hidden=hidden)
         self.inner = nn.Linear(dim, hidden)  # W₁, b₁
         self.outer = nn.Linear(hidden, dim)  # W, b
 

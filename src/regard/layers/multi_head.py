@@ -11,7 +11,7 @@ from regard.core.mask import Mask, as_mask, causal
 from regard.core.names import find_score
 from regard.core.score import Score
 from regard.layers.cache import Past, SharedMemory, start
-from regard.layers.dropout import check_dropout
+from regard.layers.checks import check_dropout, check_heads, check_inputs, check_sizes
 from regard.layers.masking import (
     GroupedMask,
     computed_map,
@@ -88,8 +88,16 @@ class MultiHeadAttention(nn.Module):
         kv_heads = heads if kv_heads is None else kv_heads
         key_dim = dim if key_dim is None else key_dim
         value_dim = key_dim if value_dim is None else value_dim
-        sizes = {"dim": dim, "heads": heads, "kv_heads": kv_heads, "key_dim": key_dim}
-        _check_sizes(**sizes, value_dim=value_dim, out_dim=dim if out_dim is None else out_dim)
+        width_out = dim if out_dim is None else out_dim
+        check_sizes(dim=dim, heads=heads, kv_heads=kv_heads, key_dim=key_dim)
+        check_sizes(value_dim=value_dim, out_dim=width_out)
+        check_heads(dim, heads)
+        if heads % kv_heads:
+            divisors = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
+            raise ValueError(
+                f"heads must be a multiple of kv_heads, got heads={heads} and kv_heads={kv_heads}; "
+                f"kv_heads may be {divisors}"
+            )
         check_dropout(dropout)
         if not output_projection and out_dim not in (None, dim):
             raise ValueError(
@@ -103,9 +111,7 @@ class MultiHeadAttention(nn.Module):
         self.key_projection = nn.Linear(key_dim, kv_heads * width, bias=bias)
         self.value_projection = nn.Linear(value_dim, kv_heads * width, bias=bias)
         self.output_projection = (
-            nn.Linear(dim, dim if out_dim is None else out_dim, bias=bias)
-            if output_projection
-            else nn.Identity()
+            nn.Linear(dim, width_out, bias=bias) if output_projection else nn.Identity()
         )
         self.query_norm = nn.Identity() if qk_norm is None else qk_norm(width)
         self.key_norm = nn.Identity() if qk_norm is None else qk_norm(width)
@@ -360,14 +366,7 @@ class MultiHeadAttention(nn.Module):
         return self.output_projection(context.transpose(1, 2).flatten(-2))
 
     def _check(self, **inputs: Tensor) -> None:
-        for name, x in inputs.items():
-            width = self._widths[name]
-            if x.dim() != 3 or x.shape[-1] != width:
-                raise ValueError(
-                    f"{name} should be (batch, length, {width}), got {tuple(x.shape)}; the width "
-                    "of a query is dim, those of key and value are key_dim and value_dim, and a "
-                    "single sequence is x[None]"
-                )
+        check_inputs(self._widths, **inputs)
 
     def extra_repr(self) -> str:
         groups = "" if self.kv_heads == self.heads else f", kv_heads={self.kv_heads}"
@@ -402,20 +401,3 @@ def _checked_position(position: Position | None, heads: int, width: int) -> Posi
             "if that is odd, choose another dim or number of heads"
         )
     return position
-
-
-def _check_sizes(dim: int, heads: int, kv_heads: int, **others: int) -> None:
-    for name, size in {"dim": dim, "heads": heads, "kv_heads": kv_heads, **others}.items():
-        if size < 1:
-            raise ValueError(f"{name} must be 1 or more, got {size}")
-    if dim % heads:
-        low = dim - dim % heads
-        raise ValueError(
-            f"dim must be a multiple of heads, got dim={dim} and heads={heads}; "
-            f"try dim={low or heads} or dim={low + heads}"
-        )
-    if heads % kv_heads:
-        raise ValueError(
-            f"heads must be a multiple of kv_heads, got heads={heads} and kv_heads={kv_heads}; "
-            f"kv_heads may be {', '.join(str(n) for n in range(1, heads + 1) if heads % n == 0)}"
-        )

@@ -25,6 +25,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from regard.layers.checks import check_sizes
+
 
 class Position(nn.Module):
     """No positions: every method returns its argument. The default of attention layers."""
@@ -68,7 +70,8 @@ class PositionalEncoding(Position):
 
     def __init__(self, dim: int, max_wavelength: float = 10000.0) -> None:
         super().__init__()
-        self.dim = _positive("dim", dim)
+        check_sizes(dim=dim)
+        self.dim = dim
         self.max_wavelength = _base("max_wavelength", max_wavelength)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
@@ -94,8 +97,8 @@ class Learned(Position):
 
     def __init__(self, dim: int, max_length: int) -> None:
         super().__init__()
-        shape = _positive("max_length", max_length), _positive("dim", dim)
-        self.weight = nn.Parameter(nn.init.normal_(torch.empty(shape), std=0.02))
+        check_sizes(max_length=max_length, dim=dim)
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(max_length, dim), std=0.02))
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         max_length, dim = self.weight.shape
@@ -131,7 +134,8 @@ class Rotary(Position):
 
     def __init__(self, dim: int, base: float = 10000.0) -> None:
         super().__init__()
-        if _positive("dim", dim) % 2:
+        check_sizes(dim=dim)
+        if dim % 2:
             raise ValueError(
                 f"Rotary rotates pairs of features, so dim must be even, got {dim}; "
                 f"use a head width of {dim - 1} or {dim + 1}"
@@ -178,7 +182,8 @@ class ALiBi(Position):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        self.heads = _positive("heads", heads)
+        check_sizes(heads=heads)
+        self.heads = heads
         power = 2 ** (heads.bit_length() - 1)
         between = _slopes(2 * power)[::2]
         self.slopes = (*_slopes(power), *between[: heads - power])
@@ -250,12 +255,6 @@ def _check_width(position: Position, x: Tensor, dim: int) -> None:
             f"{type(position).__name__} expects embeddings in a floating type, got {x.dtype}; "
             f"embed the tokens first"
         )
-
-
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise ValueError(f"{name} must be 1 or more, got {value}")
-    return value
 
 
 def _base(name: str, value: float) -> float:

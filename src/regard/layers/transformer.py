@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from regard.core.mask import Mask, as_mask, causal
 from regard.core.score import Score
-from regard.layers.dropout import check_dropout, drop
+from regard.layers.checks import check_dropout, check_sizes
+from regard.layers.dropout import drop
 from regard.layers.efficient import EfficientAttention, EfficientState
 from regard.layers.multi_head import MultiHeadAttention, MultiHeadState
 from regard.layers.position import Position
@@ -109,8 +110,7 @@ class FeedForward(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if dim < 1 or hidden < 1:
-            raise ValueError(f"dim and hidden must be 1 or more, got {dim} and {hidden}")
+        check_sizes(dim=dim, hidden=hidden)
         check_dropout(dropout)
         self.inner = nn.Linear(dim, hidden)
         self.outer = nn.Linear(hidden, dim)

@@ -10,10 +10,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.core.blocks import can_inspect_values
 from regard.core.map import AttentionMap
 from regard.core.names import did_you_mean
-from regard.layers.dropout import check_dropout, drop
+from regard.layers.checks import check_dropout, check_sizes
+from regard.layers.dropout import drop
 from regard.layers.hierarchical import HierarchicalAttention
-from regard.models.embedding import Tokens, check_sizes
-from regard.models.summary import summary
+from regard.models.embedding import Tokens
 
 ENCODERS = ("gru", "window", "none")
 
@@ -110,10 +110,6 @@ class DocumentClassifier(nn.Module):
         found = self.attention(x, word_lengths=word_lengths, sentence_lengths=sentence_lengths)
         logits = self.output(self._drop(found.document))
         return Classified(logits, found.word_map, found.sentence_map)
-
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
 
     def _drop_words(self, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Words (B, S, W') and lengths (B, S) without the occurrences of dropped words."""

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.layers.dropout import check_dropout, drop
+from regard.layers.checks import check_dropout, check_sizes
+from regard.layers.dropout import drop
 
 
 class Tokens(nn.Module):
@@ -108,10 +109,3 @@ def tie_weights(output: nn.Linear, tokens: Tokens) -> nn.Linear:
         )
     output.weight = tokens.weight
     return output
-
-
-def check_sizes(**sizes: int) -> None:
-    """Raise ValueError for a size below 1."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be 1 or more, got {size}")

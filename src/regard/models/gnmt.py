@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from regard.layers.checks import check_sizes
 from regard.models.aligner import Aligner, GlobalAligner
 from regard.models.decoder import RecurrentDecoder, State
-from regard.models.embedding import Tokens, check_sizes
+from regard.models.embedding import Tokens
 from regard.models.memory import Memory
 from regard.models.recurrent import Encoder, Hidden, Recurrent
 

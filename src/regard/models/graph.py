@@ -7,11 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.score import Score
-from regard.layers.dropout import check_dropout, drop
+from regard.layers.checks import check_dropout, check_sizes
+from regard.layers.dropout import drop
 from regard.layers.edges import with_self_loops
 from regard.layers.graph import GraphAttention
-from regard.models.embedding import check_sizes
-from regard.models.summary import summary
 
 
 class GraphAttentionNetwork(nn.Module):
@@ -85,10 +84,6 @@ class GraphAttentionNetwork(nn.Module):
             x = _dropped(x if index == 0 else F.elu(x), self.dropout if self.training else 0.0)
             x = layer(x, edges)
         return x
-
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}"

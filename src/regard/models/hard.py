@@ -11,9 +11,9 @@ from regard.attention import attend
 from regard.attention.observer import observed
 from regard.core.mask import lengths as of_lengths
 from regard.core.names import did_you_mean
+from regard.layers.checks import check_sizes
 from regard.layers.hard import HardAttention, HardGumbel, MovingBaseline, straight_through
-from regard.models.embedding import Tokens, check_sizes
-from regard.models.summary import summary
+from regard.models.embedding import Tokens
 
 ESTIMATORS: dict[str, Callable[[float], Callable[..., Tensor]] | None] = {
     "straight_through": lambda temperature: straight_through,
@@ -120,10 +120,6 @@ class HardReader(nn.Module):
             )
         value = self.symbols(symbols)
         return self.query.expand(len(value), 1, -1), value + self.marks(marks), value
-
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
 
     def extra_repr(self) -> str:
         return f"estimator={self.estimator!r}"

@@ -8,11 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.attention.observer import record
+from regard.layers.checks import check_dropout, check_sizes
 from regard.layers.hierarchical import HierarchicalAttention
 from regard.layers.transformer import EncoderLayer, PreNorm
-from regard.models.embedding import check_dropout, check_sizes
 from regard.models.options import find_self_attention
-from regard.models.summary import summary
 
 
 class ImageOutput(NamedTuple):
@@ -111,10 +110,6 @@ class ImageClassifier(nn.Module):
             row = map[..., :1, 1:].mean(1).squeeze(-2)  # of the class token, (B, N)
             weights = (row / row.sum(-1, keepdim=True)).unflatten(-1, self.grid)
         return ImageOutput(self.output(x[:, 0]), weights)
-
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
 
     def extra_repr(self) -> str:
         return f"size={self.size}, patch={self.patch}, region={self.region}"

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from regard.core.mask import causal
 from regard.core.score import Score
-from regard.layers.dropout import check_dropout, drop
+from regard.layers.checks import check_dropout
+from regard.layers.dropout import drop
 from regard.layers.role import MASKED_SELF
 from regard.layers.transformer import EncoderLayer
 from regard.models.embedding import Tokens, tie_weights
 from regard.models.options import find_positions
 from regard.models.stack import Stack, StackState
-from regard.models.summary import summary
 
 
 class LanguageModel(nn.Module):
@@ -99,10 +99,6 @@ class LanguageModel(nn.Module):
         x = self._drop(self.position(self.embedding(tokens.unsqueeze(1)), state.length))
         x, state = self.decoder.step(x, state)
         return x.squeeze(1), state
-
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
 
     def _drop(self, x: Tensor) -> Tensor:
         return drop(x, self.dropout, self.training)

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from regard.core.mask import lengths as real
 from regard.core.names import did_you_mean
+from regard.layers.checks import check_dropout, check_sizes
 from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
 from regard.layers.transformer import EncoderLayer
-from regard.models.embedding import check_dropout, check_sizes, source_embedding
+from regard.models.embedding import source_embedding
 from regard.models.options import find_positions
 from regard.models.stack import Stack
-from regard.models.summary import summary
 
 ATTENTIONS = {"parallel": CoAttention, "alternating": AlternatingCoAttention}
 
@@ -180,10 +180,6 @@ class PairClassifier(nn.Module):
         joined = torch.cat((one, two, one * two, (one - two).abs()), dim=-1)
         hidden = F.gelu(self.hidden(F.dropout(joined, self.dropout, self.training)))
         return self.output(F.dropout(hidden, self.dropout, self.training)), attended
-
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}"

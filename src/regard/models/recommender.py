@@ -11,12 +11,11 @@ from regard.attention.observer import observed
 from regard.core.blocks import can_inspect_values
 from regard.core.mask import lengths as real
 from regard.core.names import did_you_mean
-from regard.layers.dropout import check_dropout, drop
+from regard.layers.checks import check_dropout, check_sizes
+from regard.layers.dropout import drop
 from regard.layers.transformer import EncoderLayer
-from regard.models.embedding import check_sizes
 from regard.models.options import find_positions
 from regard.models.stack import Stack
-from regard.models.summary import summary
 
 PROJECTIONS = ("learned", "identity")
 
@@ -184,10 +183,6 @@ class Recommender(nn.Module):
             weights[0].mean(0),
         )
 
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
-
     def _preference(
         self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -284,10 +279,6 @@ class Factorisation(nn.Module):
         return Recommended(
             own @ self.item.weight.T + self.popularity, own.new_zeros(len(own), 1, 0)
         )
-
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
 
 
 def _no_profile(dim: int) -> nn.Linear:

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.names import did_you_mean
-from regard.layers.dropout import check_dropout, drop
+from regard.layers.checks import check_dropout, check_sizes
+from regard.layers.dropout import drop
 from regard.layers.masking import padding_mask, zero_padding
 from regard.layers.recurrence import recur
-from regard.models.embedding import Frames, Tokens, check_sizes
+from regard.models.embedding import Frames, Tokens
 from regard.models.memory import Memory, check_lengths
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}

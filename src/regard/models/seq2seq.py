@@ -10,7 +10,6 @@ from regard.models.embedding import Tokens, source_embedding, tie_weights
 from regard.models.luong import Concatenation, Luong
 from regard.models.memory import Memory
 from regard.models.recurrent import Encoder
-from regard.models.summary import summary
 
 
 class Seq2Seq(nn.Module):
@@ -62,10 +61,6 @@ class Seq2Seq(nn.Module):
     def forward(self, source: Tensor, source_lengths: Tensor | None, target: Tensor) -> Tensor:
         """`encode`, then `decode`."""
         return self.decode(self.encode(source, source_lengths), target)
-
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
 
 
 class AttentionSeq2Seq(Seq2Seq):

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from regard.core.mask import Mask
+from regard.layers.checks import check_sizes
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.reorder import BatchReorder, as_reorder
 from regard.layers.role import DECODER_SELF, ENCODER_DECODER, SELF, AttentionRole
 from regard.layers.transformer import DecoderLayer, EncoderLayer
-from regard.models.embedding import check_sizes
 from regard.models.options import find_norm
 
 

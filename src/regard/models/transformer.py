@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from regard.core.names import did_you_mean
 from regard.core.score import Score
-from regard.layers.dropout import check_dropout, drop
+from regard.layers.checks import check_dropout
+from regard.layers.dropout import drop
 from regard.layers.masking import padding_mask, zero_padding
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.role import ENCODER_SELF
@@ -18,7 +19,6 @@ from regard.models.embedding import Frames, Tokens, source_embedding, tie_weight
 from regard.models.memory import Memory, check_lengths
 from regard.models.options import find_positions, find_self_attention
 from regard.models.stack import Stack, StackState
-from regard.models.summary import summary
 
 TIES = ("none", "output", "all")
 
@@ -155,10 +155,6 @@ class Transformer(nn.Module):
     def forward(self, source: Tensor, source_lengths: Tensor | None, target: Tensor) -> Tensor:
         """`encode`, then `decode`."""
         return self.decode(self.encode(source, source_lengths), target)
-
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
 
     def _tie(self, tie: str) -> None:
         if tie not in TIES:

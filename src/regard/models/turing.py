@@ -5,9 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.layers.checks import check_sizes
 from regard.layers.memory import MemoryAttention
-from regard.models.embedding import check_sizes
-from regard.models.summary import summary
 
 
 class MemoryOutput(NamedTuple):
@@ -78,10 +77,6 @@ class NeuralTuringMachine(nn.Module):
             torch.stack([state.write_weights for state in states], 1),
         )
 
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
-
 
 class LongShortTermMemory(nn.Module):
     """An LSTM without any other memory, for comparison. Graves et al. 2014, section 4.
@@ -107,10 +102,6 @@ class LongShortTermMemory(nn.Module):
         _check(inputs, self.lstm.input_size)
         states, _ = self.lstm(inputs)
         return MemoryOutput(self.output(states))
-
-    def summary(self) -> str:
-        """The parts of the model with their numbers of parameters, as a table."""
-        return summary(self)
 
 
 def _check(inputs: Tensor, channels: int) -> None:

@@ -146,7 +146,7 @@ def test_the_work_is_that_of_the_window(kind, monkeypatch):
             lambda: LocalAttention(5, 0, center=PredictedCenter(5)),
             "1 or more for a predicted centre, got 0",
         ),
-        (lambda: LocalAttention(0, 1), "dim and key_dim must be 1 or more"),
+        (lambda: LocalAttention(0, 1), "dim must be 1 or more"),
         (lambda: LocalAttention(5, 1, dropout=-0.1), "dropout should be at least 0"),
         (lambda: LocalAttention(5, 1, score="generall"), "did you mean 'general'"),
     ],

@@ -204,5 +204,5 @@ def test_bad_inputs_are_told_what_to_change():
         layer.start(B, x, regard.causal())
     with pytest.raises(ValueError, match="does not fit a memory of 3 sentences"):
         layer.start(B, x, regard.lengths([1, 2]))
-    with pytest.raises(ValueError, match="state is of 2 sequences"):
+    with pytest.raises(ValueError, match=r"x should be \(2, 1, 12\)"):
         layer.step(x[:, :1], layer.start(2))
