@@ -1,4 +1,4 @@
-"""Models of every kind with drawn parameters, and their own word on how likely a text is."""
+"""Models of every kind with random parameters, and their log-probabilities of texts."""
 
 import itertools
 import math

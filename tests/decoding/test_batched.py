@@ -69,7 +69,7 @@ def test_no_sources_give_no_answers():
         ({"prefix": [[5]]}, "should be 2 lists"),
     ],
 )
-def test_bad_arguments_are_refused_with_a_sentence(options, complaint):
+def test_bad_arguments_raise_a_helpful_error(options, complaint):
     with pytest.raises(ValueError, match=complaint):
         batched(greedy, model_of("luong"), [[5], [7]], **options)
     with pytest.raises(ValueError, match="frames of one width"):

@@ -83,7 +83,7 @@ def test_the_best_are_sorted_and_distinct(name):
 
 
 @EVERY
-def test_who_else_is_in_the_batch_changes_nothing(name):
+def test_the_rest_of_the_batch_changes_nothing(name):
     model = model_of(name)
     source, lengths = sources(LENGTHS)
     together = beam(model, source, lengths, size=3, n_best=2, limits=SHORT, return_map=True)
@@ -169,6 +169,6 @@ def test_the_penalty_is_that_of_the_paper():
         ({"penalty": -1.0}, "0 or more"),
     ],
 )
-def test_bad_arguments_are_refused_with_a_sentence(options, complaint):
+def test_bad_arguments_raise_a_helpful_error(options, complaint):
     with pytest.raises(ValueError, match=complaint):
         beam(model_of("luong"), *sources([5, 3]), **options)

@@ -1,4 +1,4 @@
-"""Greedy search: the likeliest token at each step, for every model, and the maps it made."""
+"""Greedy search: the most likely token at each step, for every model, and the maps it made."""
 
 import pytest
 import torch
@@ -65,7 +65,7 @@ def test_the_maps_are_those_of_the_emitted_tokens_teacher_forced(name):
 
 
 @EVERY
-def test_who_else_is_in_the_batch_changes_nothing(name):
+def test_the_rest_of_the_batch_changes_nothing(name):
     model = model_of(name)
     source, lengths = sources(LENGTHS)
     together = greedy(model, source, lengths, limits=SHORT, return_map=True)
@@ -163,7 +163,7 @@ def test_frames_are_decoded_like_tokens():
         ({"limits": Limits(ratio=0.0, extra=0)}, "allow 1 token"),
     ],
 )
-def test_bad_arguments_are_refused_with_a_sentence(options, complaint):
+def test_bad_arguments_raise_a_helpful_error(options, complaint):
     with pytest.raises(ValueError, match=complaint):
         greedy(model_of("luong"), *sources([5, 3]), **options)
 

@@ -36,7 +36,7 @@ def test_the_score_is_the_models_own_log_probability(name):
 
 
 @EVERY
-def test_who_else_is_in_the_batch_changes_nothing(name):
+def test_the_rest_of_the_batch_changes_nothing(name):
     model = model_of(name)
     source, lengths = sources([7, 1, 5, 2])
     lengths[1] = 0
@@ -119,6 +119,6 @@ def test_a_model_that_never_ends_is_stopped():
         ({"numbers": [1]}, "should be 2"),
     ],
 )
-def test_bad_arguments_are_refused_with_a_sentence(options, complaint):
+def test_bad_arguments_raise_a_helpful_error(options, complaint):
     with pytest.raises(ValueError, match=complaint):
         sample(model_of("luong"), *sources([5, 3]), **options)

@@ -335,7 +335,7 @@ def test_an_image_and_a_text_attend_to_each_other():
 
 
 @BOTH
-def test_bad_arguments_say_what_was_expected(kind):
+def test_bad_arguments_raises_a_helpful_error(kind):
     with pytest.raises(ValueError, match="right_dim must be 1 or more, got 0"):
         kind(5, 0, 3)
     layer = make(kind)

@@ -78,6 +78,6 @@ def test_steps_equal_the_pass(layer):
     torch.testing.assert_close(torch.cat(outputs, 1), expected)
 
 
-def test_bad_widths_are_one_sentence():
+def test_bad_widths_raises_a_helpful_error():
     with pytest.raises(ValueError, match="multiple of 2 · heads, got dim 12 and 5 heads"):
         DifferentialAttention(12, heads=5)

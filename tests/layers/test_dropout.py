@@ -73,7 +73,7 @@ def test_every_shape_is_kept(shape):
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.0, float("nan")])
-def test_what_is_no_probability_is_refused(probability):
+def test_invalid_probabilities_raise(probability):
     with pytest.raises(ValueError, match="dropout should be at least 0"):
         Dropout(probability)
 

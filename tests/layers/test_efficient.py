@@ -207,7 +207,7 @@ def test_gradients_flow_through_the_steps():
 # ------------------------------------------------------------------ everything else
 
 
-def test_a_key_that_nobody_sees_may_hold_anything():
+def test_a_key_hidden_from_all_queries_may_hold_anything():
     layer, query, key = make(key_dim=K), tokens(B, M, D), tokens(B, N, K)
 
     def run(key):
@@ -313,7 +313,7 @@ def test_it_exports():
     torch.testing.assert_close(program.module()(*others), module(*others))
 
 
-def test_a_bad_configuration_says_what_to_change():
+def test_a_bad_configuration_raises_a_helpful_error():
     with pytest.raises(ValueError, match=r"multiple of heads.*try dim=9 or dim=12"):
         EfficientAttention(10, 3)
     with pytest.raises(ValueError, match=r"multiple of heads.*try dim=3 or dim=6"):
@@ -325,7 +325,7 @@ def test_a_bad_configuration_says_what_to_change():
         EfficientAttention(4, 0)
 
 
-def test_bad_inputs_say_what_was_expected():
+def test_bad_inputs_raises_a_helpful_error():
     layer, x = make(key_dim=K), tokens(B, N, D)
     with pytest.raises(ValueError, match=r"key should be \(batch, length, 11\), got \(3, 7, 10\)"):
         layer(x)

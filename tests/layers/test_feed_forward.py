@@ -60,11 +60,11 @@ def test_it_compiles_exports_copies_and_keeps_the_type(dtype):
     x = torch.randn(2, 3, 5).to(dtype)
     expected = layer(x)
     assert expected.dtype == dtype
-    twin = FeedForward(5, 11).to(dtype)
-    twin.load_state_dict(layer.state_dict())
+    other = FeedForward(5, 11).to(dtype)
+    other.load_state_dict(layer.state_dict())
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     exported = torch.export.export(layer, (x,)).module()
-    for module in (copy.deepcopy(layer), twin, compiled, exported):
+    for module in (copy.deepcopy(layer), other, compiled, exported):
         torch.testing.assert_close(module(x), expected)
 
 

@@ -258,7 +258,7 @@ def test_one_reward_is_shared_by_a_sequence_of_choices():
     torch.testing.assert_close(more, loss - 2 * entropy.mean())
 
 
-# ------------------------------------------------------------------ a good citizen
+# ------------------------------------------------------------------ as a module
 
 
 def test_sequences_of_a_batch_do_not_influence_each_other():
@@ -330,6 +330,6 @@ def test_no_keys_at_all_give_zeros():
         ),
     ],
 )
-def test_a_bad_configuration_is_told_what_to_change(make, error, sentence):
+def test_a_bad_configuration_raises_a_helpful_error(make, error, sentence):
     with pytest.raises(error, match=sentence):
         make()

@@ -288,7 +288,7 @@ def test_the_map_of_a_pooling_makes_its_output():
     assert output.equal(pool(x, mask=torch.tensor([7, 3, 0])))
 
 
-def test_a_bad_configuration_says_what_to_change():
+def test_a_bad_configuration_raises_a_helpful_error():
     with pytest.raises(ValueError, match="dim must be 1 or more, got 0"):
         HierarchicalAttention(0)
     with pytest.raises(ValueError, match="word_dim=4 needs a word_encoder"):
@@ -297,7 +297,7 @@ def test_a_bad_configuration_says_what_to_change():
         HierarchicalAttention(3, sentence_dim=4)
 
 
-def test_bad_inputs_say_what_was_expected():
+def test_bad_inputs_raises_a_helpful_error():
     layer, x = make(), documents()
     with pytest.raises(ValueError, match=r"\(B, S, W, 11\), got \(3, 5, 7, 10\)"):
         layer(x[..., :10])

@@ -112,7 +112,7 @@ def longhand_differentiable(layer: LatentAttention, x: Tensor, visible: Tensor) 
     return layer.output_projection(torch.einsum("bhts,bshd->bthd", weights, values).flatten(2))
 
 
-def test_bad_widths_are_one_sentence():
+def test_bad_widths_raises_a_helpful_error():
     with pytest.raises(ValueError, match="rotary an even number from 2 on, got 5 and 3"):
         LatentAttention(DIM, HEADS, latent=LATENT, rotary=3)
     with pytest.raises(ValueError, match="dim must be a multiple of heads, got 12 and 5"):

@@ -335,12 +335,12 @@ def test_every_type_is_close_to_float64(dtype):
         ({"shift": 4}, "its 9 shifts differ, got 4"),
     ],
 )
-def test_a_wrong_configuration_says_what_to_change(options, match):
+def test_a_wrong_configuration_raises_a_helpful_error(options, match):
     with pytest.raises(ValueError, match=match):
         layer_of(**options)
 
 
-def test_a_wrong_input_or_state_says_what_was_expected():
+def test_a_wrong_input_or_state_raises_a_helpful_error():
     layer = layer_of()
     state = layer.start(BATCH)
     with pytest.raises(ValueError, match=r"\(2, 11\), got \(2, 1, 11\)"):

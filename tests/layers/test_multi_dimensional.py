@@ -117,7 +117,7 @@ def test_the_scale_bounds_the_scores():
     assert map.scores.dense().abs().max() <= 0.7
 
 
-def test_a_key_that_nobody_sees_may_hold_anything():
+def test_a_key_hidden_from_all_queries_may_hold_anything():
     layer = make(key_dim=K)
     query, key = tokens(B, M, D), tokens(B, N, K)
     lengths = torch.tensor([N, 3])
@@ -278,7 +278,7 @@ def test_it_exports(kind):
     torch.testing.assert_close(program.module()(*others), module(*others))
 
 
-def test_a_bad_configuration_says_what_to_change():
+def test_a_bad_configuration_raises_a_helpful_error():
     with pytest.raises(ValueError, match="key_dim must be 1 or more, got 0"):
         MultiDimensionalAttention(3, key_dim=0)
     for scale in (0.0, -1.0, math.nan):
@@ -288,7 +288,7 @@ def test_a_bad_configuration_says_what_to_change():
         SourceToToken(3, 0)
 
 
-def test_bad_inputs_say_what_was_expected():
+def test_bad_inputs_raises_a_helpful_error():
     layer = make(key_dim=K, value_dim=V)
     with pytest.raises(ValueError, match=r"query should be \(batch, length, 3\)"):
         layer(tokens(B, M, K), tokens(B, N, K), tokens(B, N, V))

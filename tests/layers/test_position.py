@@ -129,7 +129,7 @@ def test_rotary_takes_any_memory_layout():
         torch.testing.assert_close(rotary.rotate(view, 2), expected, rtol=0, atol=1e-15)
 
 
-def test_odd_rotary_width_says_what_to_change():
+def test_odd_rotary_width_raises_a_helpful_error():
     with pytest.raises(ValueError, match="even, got 7; use a head width of 6 or 8"):
         Rotary(7)
 
@@ -218,24 +218,24 @@ def test_positions_copy_save_compile_and_keep_no_state(position):
     x = torch.randn(2, 7, 6)
     before = set(position.state_dict())
     assert before == ({"weight"} if isinstance(position, Learned) else set())
-    twin = copy.deepcopy(position)
+    other = copy.deepcopy(position)
     file = io.BytesIO()
     torch.save(position.state_dict(), file)
     file.seek(0)
-    twin.load_state_dict(torch.load(file))
+    other.load_state_dict(torch.load(file))
 
     def hooks(position, x, offset):
         return position(x, offset), position.rotate(x, offset), position.bias(5, 7)
 
     expected = hooks(position, x, 2)
     compiled = torch.compile(hooks, backend="aot_eager", fullgraph=True)
-    for result in (hooks(twin, x, 2), compiled(position, x, 2)):
+    for result in (hooks(other, x, 2), compiled(position, x, 2)):
         for got, want in zip(result, expected, strict=True):
             assert (got is None) == (want is None)
             if want is not None:
                 torch.testing.assert_close(got, want)
     assert set(position.state_dict()) == before
-    assert vars(position).keys() == vars(twin).keys()
+    assert vars(position).keys() == vars(other).keys()
 
 
 class Hooks(torch.nn.Module):

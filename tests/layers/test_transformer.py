@@ -158,7 +158,7 @@ def test_torch_layers_keep_their_dtype_dropout_and_mode():
 # ------------------------------------------------------------------ masks and maps
 
 
-def test_no_position_of_a_decoder_sees_a_later_one():
+def test_no_position_of_a_decoder_attends_to_a_later_one():
     layer = decoder()
     x, memory = double(B, M, DIM), double(B, N, DIM, seed=1)
     changed = x.clone()
@@ -253,7 +253,7 @@ def test_a_step_gives_the_rows_of_both_maps():
         torch.testing.assert_close(rows["memory_attention"], row)
 
 
-# ------------------------------------------------------------------ a good citizen
+# ------------------------------------------------------------------ as a module
 
 
 @pytest.mark.parametrize("train", [True, False])
@@ -323,7 +323,7 @@ def test_they_compile_without_a_break_and_export(order):
     torch.testing.assert_close(program.module()(x, memory), layer(x, memory))
 
 
-def test_a_bad_configuration_is_told_what_to_change():
+def test_a_bad_configuration_raises_a_helpful_error():
     with pytest.raises(ValueError, match="try dim=9 or dim=12"):
         EncoderLayer(10, 3, 7)
     with pytest.raises(ValueError, match="are options of multi-head attention"):

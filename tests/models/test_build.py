@@ -121,7 +121,7 @@ def test_a_summary_counts_what_is_shared_once():
         (("luong",), {"source_vocabulary": 13, "target_vocabulary": 0}, "vocabulary must be 1"),
     ],
 )
-def test_bad_configuration_gets_a_sentence(arguments, options, sentence):
+def test_bad_configuration_raises_a_helpful_error(arguments, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         build(*arguments, **options)
 

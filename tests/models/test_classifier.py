@@ -103,7 +103,7 @@ def test_a_lost_word_is_lost_wherever_it_stands_and_the_others_keep_their_order(
     assert model(WORDS, OF_SENTENCES, OF_DOCUMENTS).logits.isfinite().all()
 
 
-def test_a_wrong_encoder_or_shape_is_one_sentence():
+def test_a_wrong_encoder_or_shape_raises_a_helpful_error():
     with pytest.raises(ValueError, match="did you mean 'gru'"):
         model_of(encoder="grü")
     with pytest.raises(ValueError, match=r"token ids \(documents, sentences, words\)"):

@@ -1,4 +1,4 @@
-"""The deep stack: who adds what to whom, and who is told the context."""
+"""The deep stack: which layer adds what, and which layers get the context."""
 
 import torch
 

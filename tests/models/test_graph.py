@@ -79,6 +79,6 @@ def test_weights_of_a_node_sum_to_one_in_every_layer() -> None:
         torch.testing.assert_close(total, torch.ones_like(total))
 
 
-def test_nodes_of_another_width_are_refused_in_one_sentence() -> None:
+def test_nodes_of_another_width_raise_a_helpful_error() -> None:
     with pytest.raises(ValueError, match=r"nodes should be \(N, 11\), got \(7, 5\)"):
         GraphAttentionNetwork(11, 3)(torch.randn(7, 5), EDGES)

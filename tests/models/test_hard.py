@@ -48,7 +48,7 @@ def test_a_sampled_choice_passes_no_gradient_but_its_probability_does() -> None:
     assert reader.query.grad.abs().sum() > 0
 
 
-def test_bad_input_is_one_sentence() -> None:
+def test_bad_input_raises_a_helpful_error() -> None:
     with pytest.raises(ValueError, match="unknown estimator 'gumble'; did you mean 'gumbel'"):
         HardReader(7, 3, estimator="gumble")
     with pytest.raises(ValueError, match=r"both be \(rows, N\), got \(2, 5\) and \(2, 3\)"):

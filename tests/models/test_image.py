@@ -65,7 +65,7 @@ def test_it_knows_where_a_patch_is() -> None:
     assert not torch.allclose(model(image).logits, model(image.flip(1, 2)).logits, atol=1e-5)
 
 
-def test_bad_sizes_and_names_are_one_sentence() -> None:
+def test_bad_sizes_and_names_raises_a_helpful_error() -> None:
     with pytest.raises(ValueError, match=r"images should be \(B, 6, 10\), got \(2, 10, 6\)"):
         make()(torch.zeros(2, 10, 6))
     with pytest.raises(ValueError, match="patch=4 should divide the 6 × 10 pixels"):

@@ -57,7 +57,7 @@ def test_it_is_torch_with_a_causal_mask():
     torch.testing.assert_close(model(ids()), theirs(x, mask=later))
 
 
-def test_no_position_sees_a_later_one():
+def test_no_position_attends_to_a_later_one():
     model = model_of()
     features = model(ids())
     changed = ids()
@@ -66,12 +66,12 @@ def test_no_position_sees_a_later_one():
     assert not torch.allclose(model(changed)[:, 4], features[:, 4])
 
 
-def test_the_output_is_tied_unless_told_otherwise():
+def test_the_output_is_tied_by_default():
     model = model_of()
     assert model.output.weight is model.embedding.weight
     free = model_of(tie=False)
     assert free.output.weight is not free.embedding.weight
-    twin = copy.deepcopy(model)
-    assert twin.output.weight is twin.embedding.weight
-    twin.load_state_dict(model.state_dict())
-    assert torch.equal(twin(ids()), model(ids()))
+    other = copy.deepcopy(model)
+    assert other.output.weight is other.embedding.weight
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(ids()), model(ids()))

@@ -1,12 +1,13 @@
-"""The recurrent encoder against each sentence on its own."""
+"""The recurrent encoder against each sentence by itself, and decoders without attention."""
 
 import pytest
 import torch
 from torch import nn
 
-from regard.models import Bridge, Encoder, Frames, Tokens
+from regard.models import Bridge, Encoder, Frames, Tokens, build
 
-B, S, LENGTHS = 3, 7, torch.tensor([4, 7, 0])
+B, S, T, LENGTHS = 3, 7, 5, torch.tensor([4, 7, 0])
+SIZES = {"source_vocabulary": 13, "target_vocabulary": 17, "embedding": 3, "hidden": 5}
 
 
 def encoder_of(**options) -> Encoder:
@@ -75,7 +76,7 @@ def test_a_deeper_decoder_starts_from_the_top_of_the_encoder():
     assert start is final.final[1]
 
 
-def test_bad_input_gets_a_sentence():
+def test_bad_input_raises_a_helpful_error():
     encoder = encoder_of()
     source = torch.randint(13, (B, S))
     with pytest.raises(ValueError, match=r"integers \(3,\)"):
@@ -90,3 +91,29 @@ def test_bad_input_gets_a_sentence():
         encoder(torch.randn(B, S, 3))
     with pytest.raises(ValueError, match=r"float \(batch, length, 3\)"):
         Encoder(Frames(3, 5), 5)(torch.randn(B, S, 4))
+
+
+# ------------------------------------------------------------------ without attention
+
+
+def test_the_plain_decoder_uses_only_the_last_state():
+    model = build("plain", **SIZES).double()
+    source, target = torch.randint(13, (B, S)), torch.randint(17, (B, T))
+    memory = model.encode(source)
+    last = memory.states[:, -1]
+    expected, _ = model.decoder.recurrent.layers[0](model.decoder.embedding(target), last[None])
+    torch.testing.assert_close(model.decode(memory, target), expected)
+    other = memory._replace(states=torch.zeros_like(memory.states))
+    torch.testing.assert_close(model.decode(other, target), expected)
+
+
+def test_the_peeky_decoder_gets_the_last_state_at_every_input_and_output():
+    model = build("peeky", **SIZES).double()
+    source, target = torch.randint(13, (B, S)), torch.randint(17, (B, T))
+    memory = model.encode(source)
+    last = memory.states[:, -1]
+    peek = last[:, None].expand(B, T, 5)
+    inputs = torch.cat((model.decoder.embedding(target), peek), -1)
+    output, _ = model.decoder.recurrent.layers[0](inputs, last[None])
+    expected = torch.cat((output, peek), -1)
+    torch.testing.assert_close(model.decode(memory, target), expected)

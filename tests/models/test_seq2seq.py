@@ -282,11 +282,11 @@ def test_weights_go_through_a_file_and_models_are_copied(name):
     other = other.double().eval()
     other.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(other(source(), LENGTHS, target()), features)
-    twin = copy.deepcopy(model)
+    other = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    assert torch.equal(twin(source(), LENGTHS, target()), features)
+    assert torch.equal(other(source(), LENGTHS, target()), features)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -305,9 +305,9 @@ def test_a_tied_output_is_the_embedding(kind):
     model = model_of(kind, **options)
     tokens = model.target if kind == "transformer" else model.decoder.embedding
     assert model.output.weight is tokens.weight
-    twin = copy.deepcopy(model)
-    tokens = twin.target if kind == "transformer" else twin.decoder.embedding
-    assert twin.output.weight is tokens.weight
+    other = copy.deepcopy(model)
+    tokens = other.target if kind == "transformer" else other.decoder.embedding
+    assert other.output.weight is tokens.weight
 
 
 @pytest.mark.parametrize("name", MODELS)

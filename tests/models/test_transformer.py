@@ -182,13 +182,13 @@ def test_tied_embeddings_are_one_matrix():
     assert model.source.weight is model.target.weight is model.output.weight
     free = Transformer(TARGET, TARGET, **SIZES)
     assert parameters(free) - parameters(model) == 2 * TARGET * DIM
-    twin = copy.deepcopy(model)
-    assert twin.source.weight is twin.output.weight
-    twin.load_state_dict(model.state_dict())
+    other = copy.deepcopy(model)
+    assert other.source.weight is other.output.weight
+    other.load_state_dict(model.state_dict())
     source, target = torch.randint(TARGET, (B, S)), torch.randint(TARGET, (B, T))
-    twin.eval()
+    other.eval()
     model.eval()
-    assert torch.equal(twin(source, LENGTHS, target), model(source, LENGTHS, target))
+    assert torch.equal(other(source, LENGTHS, target), model(source, LENGTHS, target))
 
 
 def test_attention_dropout_may_be_another():
@@ -218,7 +218,7 @@ def test_attention_dropout_may_be_another():
         ({"encoder_attention": "efficient", "position": "alibi"}, "use position='sinusoidal'"),
     ],
 )
-def test_bad_configuration_gets_a_sentence(options, sentence):
+def test_bad_configuration_raises_a_helpful_error(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         Transformer(SOURCE, TARGET, **(SIZES | options))
 

@@ -57,7 +57,7 @@ def test_an_lstm_has_no_weights_to_show() -> None:
     assert said.write_weights is None
 
 
-def test_bad_inputs_are_one_sentence() -> None:
+def test_bad_inputs_raises_a_helpful_error() -> None:
     for model in (machine(), LongShortTermMemory(3, 5)):
         for x in (torch.zeros(2, 7, 4), torch.zeros(7, 3), torch.zeros(2, 0, 3)):
             with pytest.raises(ValueError, match=r"\(sequences, steps, 3\) with a step or more"):

@@ -103,15 +103,15 @@ def parameter_gradients(module: torch.nn.Module, score: str) -> list[torch.Tenso
 def test_it_gives_torch_geometrics_numbers_and_gradients(score, combine):
     layer, nodes = layer_of(score, combine=combine, negative_slope=0.3), node_features()
     edges = with_self_loops(random_graph(), N)
-    oracle, twin = oracle_of(layer, score, combine), nodes.detach().clone().requires_grad_()
+    oracle, other = oracle_of(layer, score, combine), nodes.detach().clone().requires_grad_()
     output, weights = layer(nodes, edges, return_map=True)
-    expected, (_, alpha) = oracle(twin, edges, return_attention_weights=True)
+    expected, (_, alpha) = oracle(other, edges, return_attention_weights=True)
     torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(weights, alpha, rtol=1e-10, atol=1e-12)
     pull, pull_weights = torch.randn_like(output), torch.randn_like(weights)
     ((output * pull).sum() + (weights * pull_weights).sum()).backward()
     ((expected * pull).sum() + (alpha * pull_weights).sum()).backward()
-    torch.testing.assert_close(nodes.grad, twin.grad, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(nodes.grad, other.grad, rtol=1e-9, atol=1e-11)
     for got, want in zip(
         parameter_gradients(layer, score), parameter_gradients(oracle, score), strict=True
     ):

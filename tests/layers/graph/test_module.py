@@ -35,12 +35,12 @@ def test_it_compiles_exports_copies_and_saves(score):
     layer, nodes, edges = layer_of(score), node_features().detach(), random_graph()
     expected = layer(nodes, edges)
     assert vars(layer).keys() == vars(layer_of(score)).keys()  # nothing stays on the layer
-    twin = layer_of(score)
-    twin.load_state_dict(layer.state_dict())
+    other = layer_of(score)
+    other.load_state_dict(layer.state_dict())
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     many = torch.export.Dim("many", min=2)
     exported = torch.export.export(layer, (nodes, edges), dynamic_shapes=(None, {1: many})).module()
-    for module in (copy.deepcopy(layer), twin, compiled, exported):
+    for module in (copy.deepcopy(layer), other, compiled, exported):
         torch.testing.assert_close(module(nodes, edges), expected)
     torch.testing.assert_close(exported(nodes, edges[:, :13]), layer(nodes, edges[:, :13]))
     compiled(nodes, edges).square().sum().backward()
@@ -74,7 +74,7 @@ def test_without_bias_there_is_none():
         (torch.zeros(3, IN), None, ValueError, "got neither"),
     ],
 )
-def test_a_wrong_graph_says_what_is_wrong(nodes, edges, error, match):
+def test_a_wrong_graph_raises_a_helpful_error(nodes, edges, error, match):
     with pytest.raises(error, match=match):
         GraphAttention(IN, OUT, HEADS)(nodes, edges)
 
@@ -95,7 +95,7 @@ def test_edges_and_mask_together_are_an_error():
         ({"value_dropout": -0.5}, "value_dropout should be at least 0"),
     ],
 )
-def test_a_wrong_configuration_says_what_to_change(options, match):
+def test_a_wrong_configuration_raises_a_helpful_error(options, match):
     with pytest.raises(ValueError, match=match):
         GraphAttention(IN, OUT, **options)
 

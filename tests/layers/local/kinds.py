@@ -31,7 +31,7 @@ def predictive(window: int, **options) -> LocalAttention:
 
 
 class Opaque(nn.Module):
-    """A score into which nobody can look: its windows go in chunks."""
+    """A score into which no path can look: its windows go in chunks."""
 
     def __init__(self, query_dim: int, key_dim: int) -> None:
         super().__init__()

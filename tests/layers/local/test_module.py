@@ -151,12 +151,12 @@ def test_the_work_is_that_of_the_window(kind, monkeypatch):
         (lambda: LocalAttention(5, 1, score="generall"), "did you mean 'general'"),
     ],
 )
-def test_a_bad_configuration_is_told_what_to_change(make, sentence):
+def test_a_bad_configuration_raises_a_helpful_error(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()
 
 
-def test_bad_inputs_are_told_what_to_change():
+def test_bad_inputs_raises_a_helpful_error():
     layer = LocalAttention(DIM, 2)
     x = torch.randn(B, 7, DIM)
     with pytest.raises(ValueError, match=r"query should be \(batch, length, 5\), got \(7, 5\)"):

@@ -1,4 +1,4 @@
-"""Multi-head attention one head and one sequence at a time, as the equation says."""
+"""Multi-head attention one head and one sequence at a time, following the equation."""
 
 import math
 

@@ -95,8 +95,8 @@ def test_copies_and_saved_weights_give_the_same_numbers():
     scores = ["dot", *[regard.General(2, 2) for _ in range(5)]]
     layer = MultiHeadAttention(D, H, kv_heads=3, score=scores, qk_norm=nn.RMSNorm)
     x = torch.randn(B, N, D)
-    twin = copy.deepcopy(layer)
-    assert torch.equal(twin(x), layer(x))
+    copied = copy.deepcopy(layer)
+    assert torch.equal(copied(x), layer(x))
     other = MultiHeadAttention(
         D,
         H,
@@ -107,7 +107,7 @@ def test_copies_and_saved_weights_give_the_same_numbers():
     other.load_state_dict(layer.state_dict())
     assert torch.equal(other(x), layer(x))
     nn.init.zeros_(layer.query_projection.weight)
-    assert not torch.equal(twin(x), layer(x))
+    assert not torch.equal(copied(x), layer(x))
 
 
 @pytest.mark.parametrize("kv_heads", [6, 3])
@@ -176,7 +176,7 @@ def test_with_dropout_and_padding_no_flop_is_spent_on_the_reference_path(kv_head
         ),
     ],
 )
-def test_a_bad_configuration_is_told_what_to_change(make, sentence):
+def test_a_bad_configuration_raises_a_helpful_error(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()
 
@@ -186,7 +186,7 @@ def test_a_position_without_hooks_is_refused():
         MultiHeadAttention(12, 3, position=object())
 
 
-def test_bad_inputs_are_told_what_to_change():
+def test_bad_inputs_raises_a_helpful_error():
     layer = MultiHeadAttention(D, H, key_dim=11)
     x = torch.randn(B, N, D)
     with pytest.raises(ValueError, match=r"query should be \(batch, length, 12\), got \(7, 12\)"):

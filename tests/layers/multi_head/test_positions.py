@@ -54,7 +54,7 @@ def test_each_hook_of_a_position_acts_where_it_says(kv_heads):
     torch.testing.assert_close(map.scores.dense(), expected)
 
 
-def test_the_last_query_sits_on_the_last_key_unless_an_offset_says_otherwise():
+def test_the_last_query_sits_on_the_last_key_unless_an_offset_is_given():
     layer = MultiHeadAttention(D, H, position=Rotary(D // H)).double()
     x = double(B, N, D)
     full = layer(x, mask=regard.causal())

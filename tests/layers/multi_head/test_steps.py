@@ -111,7 +111,7 @@ def test_a_step_gives_the_row_of_the_map():
     with torch.no_grad():
         full = layer(x, mask=regard.causal(), return_map=True).map.dense()
         maps, _ = steps(layer, x, layer.start(4), return_map=True)
-        for t, (_, map) in enumerate(maps):  # looked at after later steps
+        for t, (_, map) in enumerate(maps):  # read after later steps
             torch.testing.assert_close(map.dense(), full[:, :, t : t + 1, : t + 1])
         wide, lengths = memory.repeat_interleave(2, 0), regard.lengths([N, N, 3, 3])
         full = layer(x, wide, mask=lengths, return_map=True).map.dense()
