@@ -104,7 +104,7 @@ def around(
     Args:
         request: query (B, M, Dq), key (B, N, Dk), value (B, N, Dv) and mask
         window: D
-        center: p, whole numbers or not, (B, M, 1)
+        center: p, integers or floats, (B, M, 1)
         fade: from the distance to the centre to a factor of the weights, or None
         dropout: of the weights
 

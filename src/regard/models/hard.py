@@ -23,7 +23,7 @@ ESTIMATORS: dict[str, Callable[[float], Callable[..., Tensor]] | None] = {
 """Estimators by name: from a temperature to a normalizer."""
 
 
-class Found(NamedTuple):
+class HardOutput(NamedTuple):
     """What a reader predicts from the position it chose."""
 
     logits: Tensor  # (B, classes)
@@ -78,7 +78,7 @@ class HardReader(nn.Module):
         self.baseline = MovingBaseline()  # of the rewards of "reinforce"
         self.estimator = estimator
 
-    def forward(self, symbols: Tensor, marks: Tensor, lengths: Tensor) -> Found:
+    def forward(self, symbols: Tensor, marks: Tensor, lengths: Tensor) -> HardOutput:
         """Predict the marked symbol of each row.
 
         Args:
@@ -96,7 +96,7 @@ class HardReader(nn.Module):
             value, map = self.attention(query, key, values, mask=mask, return_map=True)
             chosen = map.dense().argmax(-1)
             likely, entropy = torch.zeros_like(chosen, dtype=value.dtype), map.entropy()
-        return Found(
+        return HardOutput(
             self.output(value.squeeze(-2)),
             chosen.squeeze(-1),
             likely.squeeze(-1),
