@@ -16,8 +16,8 @@ def trained(run: Path, *overrides: str) -> dict[str, float]:
 
 
 def test_it_learns_communities_and_the_run_opens_again(tmp_path: Path) -> None:
-    figures = trained(tmp_path / "run", "data.count=200", "training.epochs=60")
-    assert figures["test_accuracy"] > 0.8  # a quarter by chance
+    metrics = trained(tmp_path / "run", "data.count=200", "training.epochs=60")
+    assert metrics["test_accuracy"] > 0.8  # a quarter by chance
     classifier = load(tmp_path / "run")
     graph = classifier.graph
     found = classifier.classify([graph.names[i] for i in graph.test.tolist()])
@@ -25,7 +25,7 @@ def test_it_learns_communities_and_the_run_opens_again(tmp_path: Path) -> None:
         graph.classes[int(label)] == one.label
         for one, label in zip(found, graph.labels[graph.test], strict=True)
     ]
-    assert sum(right) / len(right) == pytest.approx(figures["test_accuracy"])
+    assert sum(right) / len(right) == pytest.approx(metrics["test_accuracy"])
     assert all(sum(w for _, w in one.neighbours) == pytest.approx(1, abs=1e-5) for one in found)
     trace = classifier.trace("document 7")
     assert trace.figure(tmp_path / "node.png").stat().st_size > 5000

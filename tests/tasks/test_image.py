@@ -20,15 +20,15 @@ def test_it_learns_shapes_and_the_run_opens_again(tmp_path: Path, options: list[
     small = ["data.count=1000", "model.dim=32", "model.layers=2", "training.epochs=12"]
     config = read_config(load_recipe("image"), [*small, "model.dropout=0.0", *options])
     task = ImageTask.from_config(config)
-    figures = train(task, config, tmp_path / "run").metrics
-    assert figures["accuracy"] > 0.6  # a fifth by chance
+    metrics = train(task, config, tmp_path / "run").metrics
+    assert metrics["accuracy"] > 0.6  # a fifth by chance
     predictor = load(tmp_path / "run")
     found = predictor.classify(task.test.pixels)
     right = [
         one.label == predictor.classes[int(label)]
         for one, label in zip(found, task.test.labels, strict=True)
     ]
-    assert sum(right) / len(right) == pytest.approx(figures["test_accuracy"])
+    assert sum(right) / len(right) == pytest.approx(metrics["test_accuracy"])
     pairs = zip(task.valid.pixels[:7], task.valid.labels[:7], strict=True)
     traces = [predictor.trace(image, label=predictor.classes[int(y)]) for image, y in pairs]
     assert traces[0].about["grid"] == [6, 6]

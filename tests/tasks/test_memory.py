@@ -19,10 +19,10 @@ def test_it_learns_to_copy_and_the_run_opens_again(tmp_path: Path, kind: str) ->
         [*small, *sizes, f"model.kind={kind}", "training.epochs=4", "training.lr=1e-2"],
     )
     task = MemoryTask.from_config(config)
-    figures = train(task, config, tmp_path / "run").metrics
-    assert figures["bit_error"] < 0.15  # a half by chance
+    metrics = train(task, config, tmp_path / "run").metrics
+    assert metrics["bit_error"] < 0.15  # a half by chance
     predictor = load(tmp_path / "run")
-    assert predictor.bit_error(1) == pytest.approx(figures["bit_error"], abs=0.15)
+    assert predictor.bit_error(1) == pytest.approx(metrics["bit_error"], abs=0.15)
     (found,) = predictor.predict([torch.zeros(5, 9)])
     assert found.bits.shape == (5, 8)
     assert (found.read_weights is None) == (kind == "lstm")
@@ -33,7 +33,7 @@ def test_it_learns_to_copy_and_the_run_opens_again(tmp_path: Path, kind: str) ->
 
 
 @pytest.mark.parametrize("name", BIT_TASKS)
-def test_each_kind_of_bits_has_batches_a_loss_and_figures(name: str) -> None:
+def test_each_kind_of_bits_has_batches_a_loss_and_metrics(name: str) -> None:
     task = MemoryTask(Data(name=name, shortest=2, longest=3, held_out=5), Model(slots=7))
     batch = task.batch(1, 3)
     assert torch.equal(batch.inputs, task.batch(1, 3).inputs)
@@ -41,9 +41,9 @@ def test_each_kind_of_bits_has_batches_a_loss_and_figures(name: str) -> None:
     loss = task.loss(model, batch)
     assert loss.count == 16
     assert 0.5 < loss.total.item() / 16 < 1.0  # about log 2, as nothing was learned
-    figures = task.evaluate(model.eval())
-    assert 0.2 < figures["bit_error"] < 0.8
-    assert set(figures) == {"loss", "bit_error", "bit_error_longer"}
+    metrics = task.evaluate(model.eval())
+    assert 0.2 < metrics["bit_error"] < 0.8
+    assert set(metrics) == {"loss", "bit_error", "bit_error_longer"}
 
 
 def test_sizes_are_drawn_from_shortest_to_longest() -> None:

@@ -68,14 +68,14 @@ def test_long_pairs_are_left_out_of_training():
 def test_evaluation_gives_figures_of_the_validation_pairs():
     task = make()
     model = task.build().eval()
-    figures = task.evaluate(model)
-    assert set(figures) == {"loss", "accuracy", "exact"}
-    assert figures["exact"] == 0.0
+    metrics = task.evaluate(model)
+    assert set(metrics) == {"loss", "accuracy", "exact"}
+    assert metrics["exact"] == 0.0
     batches = list(task.evaluation_batches())
     assert sorted(i for batch in batches for i in batch.index.tolist()) == list(range(11))
     losses = [task.loss(model, batch) for batch in batches]
     total, count = sum(float(loss.total.detach()) for loss in losses), sum(x.count for x in losses)
-    assert figures["loss"] == pytest.approx(total / count, rel=1e-5)
+    assert metrics["loss"] == pytest.approx(total / count, rel=1e-5)
 
 
 def test_any_pronunciation_of_a_word_is_right(tmp_path):
