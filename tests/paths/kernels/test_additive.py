@@ -7,23 +7,23 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from regard.paths.kernels import additive_attention, additive_compiled, additive_scores
+from tests.paths.kernels.checks import (
+    assert_hidden_reaches_nothing,
+    assert_same,
+    intervals,
+    visible,
+)
 
 B, M, N, H, D = 3, 7, 11, 5, 2
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
-
-
-def cells(low, high, keys):
-    position = torch.arange(keys)
-    return (position >= low[..., None]) & (position < high[..., None])
 
 
 def textbook_scores(query, key, weight, low, high):
     scores = torch.tanh(query[:, :, None] + key[:, None]) @ weight
-    return torch.where(cells(low, high, key.shape[1]), scores, 0)
+    return torch.where(visible(low, high, key.shape[1]), scores, 0)
 
 
 def textbook_attention(query, key, weight, value, low, high):
-    seen = cells(low, high, key.shape[1])
+    seen = visible(low, high, key.shape[1])
     scores = textbook_scores(query, key, weight, low, high)
     return torch.softmax(scores.masked_fill(~seen, -1e30), -1) * seen @ value
 
@@ -39,51 +39,24 @@ def inputs(sizes=(B, M, N, H, D), *, dtype=torch.float64, spread=1.0, seed=0):
     ]
 
 
-def intervals(queries=M, keys=N, *, batch=B, seed=0):
-    """Random intervals, among them empty ones and ones that end beyond the keys."""
-    draw = torch.Generator().manual_seed(seed)
-    low = torch.randint(-2, keys, (batch, queries), generator=draw)
-    high = low + torch.randint(0, keys + 3, (batch, queries), generator=draw)
-    return low, high
-
-
 def everything(queries=M, keys=N):
     return torch.zeros(1, queries, dtype=torch.int64), torch.full((1, queries), keys)
 
 
-def assert_same(function, textbook, tensors, low, high):
-    """Values and gradients, each relative to the largest entry of the textbook's in float64."""
-    exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
-    found, wanted = function(*tensors, low, high), textbook(*exact, low, high)
-    grad = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1)).double()
-    pairs = [(found, wanted)]
-    if wanted.numel():
-        pairs += zip(
-            torch.autograd.grad(found, tensors, grad.to(found.dtype)),
-            torch.autograd.grad(wanted, exact, grad),
-            strict=True,
-        )
-    for result, reference in pairs:
-        assert result.shape == reference.shape
-        if reference.numel():
-            error = (result.double() - reference).abs().max()
-            assert error <= TOLERANCE[tensors[0].dtype] * reference.abs().max() + 1e-30
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("spread", [0.3, 1.0, 8.0, 60.0, 1000.0])
-def test_scores_are_the_textbooks(way, dtype, spread):
+def test_scores_equal_the_equation(way, dtype, spread):
     tensors = inputs((B, M, N, 67, D), dtype=dtype, spread=spread)[:3]
     assert_same(additive_scores, textbook_scores, tensors, *everything())
-    assert_same(additive_scores, textbook_scores, tensors, *intervals())
+    assert_same(additive_scores, textbook_scores, tensors, *intervals(M, N, batch=B))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("spread", [0.3, 1.0, 8.0, 60.0])
-def test_attention_is_the_textbooks(way, dtype, spread):
+def test_attention_equals_the_equations(way, dtype, spread):
     tensors = inputs((B, M, N, 67, 37), dtype=dtype, spread=spread)
     assert_same(additive_attention, textbook_attention, tensors, *everything())
-    assert_same(additive_attention, textbook_attention, tensors, *intervals())
+    assert_same(additive_attention, textbook_attention, tensors, *intervals(M, N, batch=B))
 
 
 @settings(
@@ -161,20 +134,13 @@ def test_third_derivatives_are_not_lost(way):
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_what_no_query_sees_reaches_nothing(way, bad):
-    tensors = inputs()
-    low = torch.full((1, M), 2)
-    high = torch.tensor([[5, 5, 4, 2, 5, 3, 5]])
-    dirty = [tensor.detach().clone() for tensor in tensors]
-    for tensor in dirty[1], dirty[3]:
-        tensor[:, :2], tensor[:, 5:] = bad, bad
-    dirty = [tensor.requires_grad_() for tensor in dirty]
-    results = []
-    for run in tensors, dirty:
-        out = additive_attention(*run, low, high)
-        results.append((out, *torch.autograd.grad(out.sin().sum(), run)))
-    for clean, other in zip(*results, strict=True):
-        torch.testing.assert_close(other, clean, rtol=1e-12, atol=1e-12)
+def test_hidden_keys_and_values_reach_nothing(way, bad):
+    low, high = torch.full((1, M), 2), torch.tensor([[5, 5, 4, 2, 5, 3, 5]])
+
+    def attend(*tensors):
+        return additive_attention(*tensors, low, high)
+
+    assert_hidden_reaches_nothing(attend, inputs(), (1, 3), (bad, bad))
 
 
 def test_nan_stays_with_the_queries_that_see_it():
@@ -202,7 +168,7 @@ def test_a_query_that_sees_nothing_gets_zeros(way):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_halves_are_raised_to_float32(way, dtype):
+def test_halves_are_promoted_to_float32(way, dtype):
     halves = [tensor.to(dtype).detach() for tensor in inputs()]
     wanted = textbook_attention(*(tensor.double() for tensor in halves), *everything())
     found = additive_attention(*halves)

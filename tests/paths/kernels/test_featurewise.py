@@ -7,9 +7,14 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from regard.paths.kernels import feature_attention
+from tests.paths.kernels.checks import (
+    assert_hidden_reaches_nothing,
+    assert_same,
+    intervals,
+    visible,
+)
 
 B, M, N, D = 2, 7, 11, 3
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
 
 
 def textbook(query, key, value, scale, low, high):
@@ -17,8 +22,7 @@ def textbook(query, key, value, scale, low, high):
     scores = scale * torch.tanh((query[:, :, None] + key[:, None]) / scale)
     if low is None and high is None:
         return (torch.softmax(scores, 2) * value[:, None]).sum(2)
-    position = torch.arange(key.shape[1])
-    seen = ((position >= low[..., None]) & (position < high[..., None]))[..., None]
+    seen = visible(low, high, key.shape[1])[..., None]
     weights = torch.softmax(scores.masked_fill(~seen, -1e30), 2) * seen
     return (weights * value[:, None]).sum(2)
 
@@ -32,38 +36,16 @@ def inputs(sizes=(B, M, N, D), *, dtype=torch.float64, spread=1.0, seed=0):
     ]
 
 
-def intervals(queries=M, keys=N, *, batch=B, seed=0):
-    draw = torch.Generator().manual_seed(seed)
-    low = torch.randint(-2, keys, (batch, queries), generator=draw)
-    return low, low + torch.randint(0, keys + 3, (batch, queries), generator=draw)
-
-
-def assert_same(tensors, scale, low, high):
-    exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
-    found = feature_attention(*tensors, scale, low, high)
-    wanted = textbook(*exact, scale, low, high)
-    grad = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1)).double()
-    pairs = [(found, wanted)]
-    if wanted.numel():
-        pairs += zip(
-            torch.autograd.grad(found, tensors, grad.to(found.dtype)),
-            torch.autograd.grad(wanted, exact, grad),
-            strict=True,
-        )
-    for result, reference in pairs:
-        assert result.shape == reference.shape
-        if reference.numel():
-            error = (result.double() - reference).abs().max()
-            tolerance = max(TOLERANCE[found.dtype], 4 * torch.finfo(found.dtype).eps * scale)
-            assert error <= tolerance * reference.abs().max() + 1e-30
+def check(tensors, scale, low, high):
+    assert_same(feature_attention, textbook, tensors, scale, low, high, scale=scale)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("spread", "scale"), [(1.0, 1.0), (8.0, 5.0), (100.0, 1.0), (20.0, 50.0)])
-def test_context_and_gradients_are_the_equations(way, dtype, spread, scale):
+def test_context_and_gradients_equal_the_equation(way, dtype, spread, scale):
     tensors = inputs((B, M, 131, 19), dtype=dtype, spread=spread)
-    assert_same(tensors, scale, None, None)
-    assert_same(tensors, scale, *intervals(M, 131))
+    check(tensors, scale, None, None)
+    check(tensors, scale, *intervals(M, 131, batch=B))
 
 
 @settings(
@@ -75,7 +57,7 @@ def test_context_and_gradients_are_the_equations(way, dtype, spread, scale):
 )
 def test_any_size_zero_included(way, sizes, seed):
     batch, queries, keys, _ = sizes
-    assert_same(inputs(sizes, seed=seed), 5.0, *intervals(queries, keys, batch=batch, seed=seed))
+    check(inputs(sizes, seed=seed), 5.0, *intervals(queries, keys, batch=batch, seed=seed))
 
 
 def test_no_keys_give_zeros(way):
@@ -84,12 +66,12 @@ def test_no_keys_give_zeros(way):
 
 def test_a_scale_beyond_the_exponent_of_float32_is_exact_too():
     """e^100 overflows: the torch version takes over."""
-    assert_same(inputs(dtype=torch.float32, spread=100.0), 100.0, None, None)
+    check(inputs(dtype=torch.float32, spread=100.0), 100.0, None, None)
 
 
 @pytest.mark.parametrize("ends", ["all", "intervals"])
 def test_first_and_second_derivatives(way, ends):
-    low, high = intervals(5) if ends == "intervals" else (None, None)
+    low, high = intervals(5, N, batch=B) if ends == "intervals" else (None, None)
 
     def attend(query, key, value):
         return feature_attention(query, key, value, 2.0, low, high)
@@ -111,19 +93,13 @@ def test_third_derivatives_are_not_lost(way):
     torch.testing.assert_close(third(feature_attention), third(textbook))
 
 
-def test_what_no_query_sees_reaches_nothing(way):
-    tensors = inputs()
+def test_hidden_keys_and_values_reach_nothing(way):
     low, high = torch.full((1, M), 2), torch.tensor([[5, 5, 4, 2, 5, 3, 5]])
-    dirty = [tensor.detach().clone() for tensor in tensors]
-    for tensor in dirty[1:]:
-        tensor[:, :2], tensor[:, 5:] = torch.nan, torch.inf
-    dirty = [tensor.requires_grad_() for tensor in dirty]
-    results = []
-    for run in tensors, dirty:
-        out = feature_attention(*run, 1.0, low, high)
-        results.append((out, *torch.autograd.grad(out.sin().sum(), run)))
-    for clean, other in zip(*results, strict=True):
-        torch.testing.assert_close(other, clean, rtol=1e-12, atol=1e-12)
+
+    def attend(*tensors):
+        return feature_attention(*tensors, 1.0, low, high)
+
+    assert_hidden_reaches_nothing(attend, inputs(), (1, 2), (torch.nan, torch.inf))
 
 
 def test_a_query_that_sees_nothing_gets_zeros(way):
@@ -144,7 +120,7 @@ def test_nan_stays_in_its_feature(way):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_halves_are_raised_to_float32(way, dtype):
+def test_halves_are_promoted_to_float32(way, dtype):
     halves = [tensor.to(dtype).detach() for tensor in inputs()]
     wanted = textbook(*(tensor.double() for tensor in halves), 1.0, None, None)
     found = feature_attention(*halves)
@@ -152,7 +128,7 @@ def test_halves_are_raised_to_float32(way, dtype):
     assert (found.double() - wanted).abs().max() <= torch.finfo(dtype).eps * wanted.abs().max()
 
 
-def test_errors_say_what_came():
+def test_errors_name_the_shapes():
     query, key, value = inputs()
     with pytest.raises(
         ValueError, match=r"value must have shape \(2, 11, 3\), but has \(2, 10, 3\)"

@@ -10,10 +10,10 @@ from regard.paths.linear import linear, linear_rows
 from tests.paths.linear.textbook import assert_close, random, textbook
 
 
-@pytest.mark.parametrize("climb", [300.0, 0.5])
+@pytest.mark.parametrize("rise", [300.0, 0.5])
 @pytest.mark.parametrize("causal", [False, True])
-def test_first_and_second_derivatives_are_right(monkeypatch, causal, climb):
-    monkeypatch.setitem(linear_sweep.MAX_RISE, torch.float64, climb)
+def test_first_and_second_derivatives_are_right(monkeypatch, causal, rise):
+    monkeypatch.setitem(linear_sweep.MAX_RISE, torch.float64, rise)
     torch.manual_seed(0)
     query, key, value = random(2, 7, 2), random(2, 9, 2), random(2, 9, 2)
     seen = torch.rand(2, 9) < 0.8

@@ -1,4 +1,4 @@
-"""What is hidden, or comes later, reaches nothing in efficient attention."""
+"""Hidden and later keys and values reach nothing in efficient attention."""
 
 import math
 
@@ -12,7 +12,7 @@ from tests.paths.linear.textbook import TOLERANCE, assert_close, random, textboo
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("later", [math.nan, math.inf, -1e4, 1e4])
-def test_what_comes_later_never_reaches_what_was_before(dtype, later):
+def test_later_keys_and_values_never_reach_earlier_outputs(dtype, later):
     torch.manual_seed(0)
     query, key, value = (random(2, 41, 3, dtype=dtype) for _ in range(3))
     before = textbook(query, key, value, causal=True)
@@ -24,8 +24,8 @@ def test_what_comes_later_never_reaches_what_was_before(dtype, later):
         assert_close(linear(query, key, changed_value, causal=True)[:, :at], before[:, :at])
 
 
-def test_a_spoiled_head_costs_the_others_nothing(monkeypatch):
-    """After its first NaN a head is NaN; the sweep stops looking for more of them."""
+def test_a_head_with_nan_does_not_slow_down_the_others(monkeypatch):
+    """After its first NaN a head stays NaN, so the sweep need not look for more of them."""
     torch.manual_seed(0)
     query, key, value = (random(3, 72, 2) for _ in range(3))
     expected = textbook(query, key, value, causal=True)
@@ -51,34 +51,32 @@ def test_hidden_keys_and_values_reach_neither_output_nor_gradient(causal, bad):
     query.requires_grad_()
     clean = [key.requires_grad_(), value.requires_grad_()]
     hidden = ~seen.unsqueeze(-1)
-    spoiled = [x.detach().masked_fill(hidden, bad).requires_grad_() for x in clean]
+    dirty = [x.detach().masked_fill(hidden, bad).requires_grad_() for x in clean]
 
-    outputs = [linear(query, *pair, seen=seen, causal=causal) for pair in (clean, spoiled)]
+    outputs = [linear(query, *pair, seen=seen, causal=causal) for pair in (clean, dirty)]
     assert torch.equal(*outputs)
     wanted = torch.autograd.grad(outputs[0].square().sum(), [query, *clean])
-    grads = torch.autograd.grad(outputs[1].square().sum(), [query, *spoiled])
+    grads = torch.autograd.grad(outputs[1].square().sum(), [query, *dirty])
     assert all(torch.equal(got, want) for got, want in zip(grads, wanted, strict=True))
     assert not any(grad.masked_select(hidden).any() for grad in grads[1:])
 
-    maps = [
-        linear_rows(query, k, slice(1, 9), seen=seen, causal=causal) for k, _ in (clean, spoiled)
-    ]
+    maps = [linear_rows(query, k, slice(1, 9), seen=seen, causal=causal) for k, _ in (clean, dirty)]
     assert torch.equal(*maps)
-    (grad,) = torch.autograd.grad(maps[1].square().sum(), spoiled[:1])
+    (grad,) = torch.autograd.grad(maps[1].square().sum(), dirty[:1])
     assert grad.isfinite().all()
     assert not grad.masked_select(hidden).any()
-    assert torch.equal(*(linear_context(*pair, seen=seen) for pair in (clean, spoiled)))
+    assert torch.equal(*(linear_context(*pair, seen=seen) for pair in (clean, dirty)))
 
 
 def test_keys_beyond_the_last_query_reach_nothing():
     query, key, value = random(5, 3), random(11, 3), random(11, 2)
-    spoiled = [x.clone().index_fill(0, torch.arange(8, 11), math.nan) for x in (key, value)]
-    spoiled = [x.requires_grad_() for x in spoiled]
-    output = linear(query, *spoiled, causal=True, offset=3)
+    dirty = [x.clone().index_fill(0, torch.arange(8, 11), math.nan) for x in (key, value)]
+    dirty = [x.requires_grad_() for x in dirty]
+    output = linear(query, *dirty, causal=True, offset=3)
     assert_close(output, textbook(query, key[:8], value[:8], causal=True))
     output.sum().backward()
-    assert all(x.grad[:8].isfinite().all() and not x.grad[8:].any() for x in spoiled)
-    rows = linear_rows(query, spoiled[0], slice(None), causal=True, offset=3)
+    assert all(x.grad[:8].isfinite().all() and not x.grad[8:].any() for x in dirty)
+    rows = linear_rows(query, dirty[0], slice(None), causal=True, offset=3)
     assert rows.isfinite().all()
     assert not rows[:, 8:].any()
 

@@ -1,4 +1,4 @@
-"""Efficient attention with large and small keys, in half precision, of nothing."""
+"""Efficient attention with large and small keys, in half precision, of empty tensors."""
 
 import pytest
 import torch
@@ -32,16 +32,16 @@ def test_keys_of_any_size_neither_overflow_nor_vanish(name, causal, dtype):
 def test_half_precision_is_summed_in_float32(dtype, causal):
     torch.manual_seed(0)
     tensors = [random(2, 37, 5, dtype=dtype).requires_grad_() for _ in range(3)]
-    raised = [x.detach().float().requires_grad_() for x in tensors]
-    output, expected = linear(*tensors, causal=causal), linear(*raised, causal=causal)
+    promoted = [x.detach().float().requires_grad_() for x in tensors]
+    output, expected = linear(*tensors, causal=causal), linear(*promoted, causal=causal)
     assert output.dtype == dtype
     assert torch.equal(output, expected.to(dtype))
     grad = torch.randn(2, 37, 5).to(dtype)
     grads = torch.autograd.grad(output, tensors, grad)
-    for got, want in zip(grads, torch.autograd.grad(expected, raised, grad.float()), strict=True):
+    for got, want in zip(grads, torch.autograd.grad(expected, promoted, grad.float()), strict=True):
         assert torch.equal(got, want.to(dtype))
     context = linear_context(*tensors[1:])
-    assert torch.equal(context, linear_context(*raised[1:]).to(dtype))
+    assert torch.equal(context, linear_context(*promoted[1:]).to(dtype))
 
 
 @pytest.mark.parametrize("causal", [False, True])

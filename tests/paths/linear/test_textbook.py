@@ -19,12 +19,12 @@ from tests.paths.linear.textbook import (
 
 
 @given(cases(), st.sampled_from([None, 0.5]))
-def test_equals_the_textbook_in_value_and_gradient(case, climb):
-    """Also where, of moderate keys, none may share a maximum."""
+def test_equals_the_textbook_in_value_and_gradient(case, rise):
+    """Also if moderate keys may not share a maximum."""
     tensors, options = case
     with pytest.MonkeyPatch.context() as patch:
-        if climb is not None:
-            patch.setitem(linear_sweep.MAX_RISE, tensors[0].dtype, climb)
+        if rise is not None:
+            patch.setitem(linear_sweep.MAX_RISE, tensors[0].dtype, rise)
         assert_same_with_gradients(*tensors, **options)
 
 
@@ -59,7 +59,7 @@ def test_the_last_query_sees_the_last_key():
     assert_close(linear(query, key, value, causal=True)[-1:], textbook(query[-1:], key, value))
 
 
-def test_the_context_is_what_the_queries_look_at():
+def test_the_context_is_what_the_queries_read():
     query, key, value = random(2, 3, 7, 5), random(2, 1, 11, 5), random(3, 11, 2)
     seen = torch.rand(2, 1, 11) < 0.7
     context = linear_context(key, value, seen=seen)
@@ -73,12 +73,12 @@ def test_pieces_of_the_real_size_equal_the_textbook(monkeypatch):
     torch.manual_seed(0)
     assert linear_sweep.BLOCK * 2 < 150
     query, key, value = random(2, 20, 150, 3), random(2, 20, 150, 3), random(2, 20, 150, 2)
-    key[:, :, 100:] += 400  # one climb that the piece must be cut for
+    key[:, :, 100:] += 400  # one rise for which the piece must be cut
     for causal in (False, True):
         assert_same_with_gradients(query, key, value, causal=causal)
 
 
-def test_errors_say_what_came_and_what_to_do():
+def test_errors_state_the_shapes_and_the_fix():
     query, key, value = random(3, 2), random(5, 2), random(5, 7)
     with pytest.raises(ValueError, match=r"same number of features.*\(3, 2\).*\(5, 1\)"):
         linear(query, key[:, :1], value)

@@ -1,4 +1,4 @@
-"""Attention within tiles where there is nothing to see, and with numbers near the limits."""
+"""Attention within tiles of size zero, with hidden NaN, and with numbers near the limits."""
 
 import math
 
@@ -70,8 +70,10 @@ def test_a_blind_query_gets_zeros_and_no_gradient():
 @pytest.mark.parametrize("where", ["key", "value", "query"])
 @pytest.mark.parametrize("kind", ["bool", "float"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_what_nobody_sees_may_be_nan_or_inf(bad: float, where: str, kind: str, count: int):
-    """Row 3 sees nothing and key 5 is seen by nobody: neither may spoil anything."""
+def test_hidden_keys_values_and_blind_queries_may_be_nan_or_inf(
+    bad: float, where: str, kind: str, count: int
+):
+    """Query 3 sees nothing and key 5 is hidden: neither may reach an output or a gradient."""
     mask: Tensor = blind_mask()
     if kind == "float":
         mask = torch.zeros(M, N, dtype=torch.float64).masked_fill(~mask, -math.inf)
@@ -80,8 +82,8 @@ def test_what_nobody_sees_may_be_nan_or_inf(bad: float, where: str, kind: str, c
         cuts = [(slice(0, 4), mask[..., :4, :]), (slice(4, M), mask[..., 4:, :])]
         tiles = [Tile(ALL, rows, ALL, part) for rows, part in cuts]
     clean = [t.detach().abs() for t in inputs()]  # q · inf is inf, not NaN
-    spoilt = [t.clone() for t in clean]
-    part = {"query": spoilt[0][:, :, 3], "key": spoilt[1][:, :, 5], "value": spoilt[2][:, :, 5]}
+    dirty = [t.clone() for t in clean]
+    part = {"query": dirty[0][:, :, 3], "key": dirty[1][:, :, 5], "value": dirty[2][:, :, 5]}
     part[where][..., 1] = bad
 
     def results(tensors: list[Tensor]) -> list[Tensor]:
@@ -92,12 +94,12 @@ def test_what_nobody_sees_may_be_nan_or_inf(bad: float, where: str, kind: str, c
         return [output, *first, *torch.autograd.grad(total, leaves)]
 
     with torch.no_grad():
-        assert bool(torch.isfinite(attend_tiles(*spoilt, tiles, SCALE)).all())
-    for one, other in zip(results(spoilt), results(clean), strict=True):
+        assert bool(torch.isfinite(attend_tiles(*dirty, tiles, SCALE)).all())
+    for one, other in zip(results(dirty), results(clean), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
 
 
-def test_a_visible_nan_shows():
+def test_a_visible_nan_reaches_the_output():
     q, k, v = inputs()
     with torch.no_grad():
         v[0, 0, 2, 1] = math.nan

@@ -1,4 +1,4 @@
-"""Attention within tiles in any layout in memory, in memory used again, on other devices."""
+"""Attention within tiles in any memory layout, in reused buffers, on threads and other devices."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.paths import buffer_pool, flash, formula, tile_attention, tile_plan
 from regard.paths.tile_attention import attend_tiles
-from regard.paths.tile_plan import Tile
+from regard.paths.tile_plan import Tile, plan_tiles
 from tests.paths.tiles.tilings import (
     ALL,
     BAD,
@@ -207,3 +207,33 @@ def test_it_compiles_without_a_break():
     expected = torch.autograd.grad(attend_tiles(*tensors, tiles, SCALE).sum(), tensors)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+def window_results(_: int = 0) -> list[Tensor]:
+    """Output and gradients of a window over 150 positions, which has several tiles."""
+    row = torch.arange(150).unsqueeze(0)
+    low, high = (row - 20).clamp(0), (row + 21).clamp(max=150)
+    tiles = plan_tiles(low, high, row >= 0, lambda *_: row, 150, 150)
+    tensors = inputs(queries=150, keys=150, dtype=torch.float32)
+    output = attend_tiles(*tensors, tiles, SCALE)
+    return [output, *torch.autograd.grad(output.sum(), tensors)]
+
+
+def test_one_thread_gives_the_same():
+    expected = window_results()
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1 if threads > 1 else 2)
+        found = window_results()
+    finally:
+        torch.set_num_threads(threads)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def test_eight_threads_at_once_give_the_same():
+    expected = window_results()
+    with ThreadPoolExecutor(8) as pool:
+        for results in pool.map(window_results, range(24)):
+            for one, other in zip(results, expected, strict=True):
+                torch.testing.assert_close(one, other, rtol=0, atol=1e-5)

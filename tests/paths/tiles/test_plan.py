@@ -1,4 +1,4 @@
-"""The plans that make tiles of what is visible."""
+"""Planning tiles from the intervals of visible keys."""
 
 import math
 
@@ -28,7 +28,7 @@ def assert_plan(
         mask = mask & also
 
     def tile_mask(batch: slice, rows: slice, part: slice) -> Tensor:
-        assert also is not None, "every interval is full, so no mask should be asked for"
+        assert also is not None, "every interval is full, so no mask is needed"
         block = mask[:, None, rows, part]
         return block if len(block) == 1 else block[batch]
 

@@ -1,4 +1,4 @@
-"""Tiles of many kinds, and the formula that they must give, written out."""
+"""Tiles of many kinds, and the formula for their result, written out."""
 
 import math
 
@@ -81,7 +81,7 @@ def bool_mask(*shape: int) -> Tensor:
 
 
 def blind_mask() -> Tensor:
-    """A mask with a row that sees nothing and a column that nobody sees."""
+    """A mask with a row that sees nothing and a key that is hidden from all."""
     mask = bool_mask(1, 1, M, N)
     mask[..., 3, :] = False
     mask[..., 5] = False

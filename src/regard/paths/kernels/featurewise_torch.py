@@ -43,9 +43,9 @@ def block_backward(
     p, slope = distributions(query, key, scale, seen)
     v = value[:, None]
     out = (p * v).sum(2, keepdim=True)
-    given = p * grad[:, :, None]
-    step = given * (v - out) * slope
-    return step.sum(2), step.sum(1), given.sum(1)
+    dv = p * grad[:, :, None]
+    step = dv * (v - out) * slope
+    return step.sum(2), step.sum(1), dv.sum(1)
 
 
 def attention_backward(

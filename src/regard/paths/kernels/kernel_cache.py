@@ -18,7 +18,7 @@ _warned = False
 
 
 class KernelFiles:
-    """Where numba loads and saves what it compiled; replaces its index and data files."""
+    """Loads and saves what numba compiled, instead of its own index and data files."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
@@ -52,9 +52,6 @@ class KernelFiles:
                 part.write_bytes(hashlib.sha256(data).digest() + data)
         except OSError as error:
             _warn(f"the kernel cache {self.folder} cannot be written ({error})")
-
-    def flush(self) -> None:
-        """Nothing to do: there is no index."""
 
 
 def compile_cached(function: Callable, signature: str, name: str, options: dict) -> Callable:

@@ -152,19 +152,19 @@ def recur_torch(
     state, states, maps = first, [], [x.new_zeros(len(x), key.shape[1])] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
         alive = (t < counts).unsqueeze(1)
-        query, given = (state @ weight.t()).split([width, len(weight) - width], dim=-1)
-        given, inputs = given + bias, x[:, t]
+        query, gates = (state @ weight.t()).split([width, len(weight) - width], dim=-1)
+        gates, inputs = gates + bias, x[:, t]
         if width:
             scores = torch.tanh(query.unsqueeze(1) + key) @ vector
             maps[t] = distributions(scores, seen) * alive
             inputs = inputs + torch.bmm(maps[t].unsqueeze(1), value).squeeze(1)
         if cell.shape[1]:
-            i, f, g, o = (inputs + given).chunk(4, dim=-1)
+            i, f, g, o = (inputs + gates).chunk(4, dim=-1)
             new = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
             cell = torch.where(alive, new, cell)
             new = torch.sigmoid(o) * torch.tanh(new)
         else:
-            (m, r, z), (a, b, c) = given.chunk(3, dim=-1), inputs.chunk(3, dim=-1)
+            (m, r, z), (a, b, c) = gates.chunk(3, dim=-1), inputs.chunk(3, dim=-1)
             n, z = torch.tanh(c + torch.sigmoid(a + r) * m), torch.sigmoid(b + z)
             new = (1 - z) * n + z * state
         state = torch.where(alive, new, state)

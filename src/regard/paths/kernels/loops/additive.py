@@ -1,7 +1,7 @@
 """Additive attention forward: scores, softmax and weighted sum of one tile of queries at a time.
 
 A score w · tanh(q + k) takes one division for up to four hidden units. Only the scores of a tile
-exist, in a buffer of each part of the work. Importing this imports numba.
+exist, in a buffer of each part of the work.
 """
 
 import math

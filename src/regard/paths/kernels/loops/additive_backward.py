@@ -2,8 +2,7 @@
 
 First the slopes G = dL/dscores of each row; then, with every task owning a range of keys,
 dq_i = 4w ∘ Σ_j G_ij ur², dk_j = 4w ∘ Σ_i G_ij ur², dw = Σ_ij G_ij (1 − 2r), dv_j = Σ_i P_ij dout_i.
-The ranges do not depend on the number of threads, so neither do the sums. Importing this imports
-numba.
+The ranges do not depend on the number of threads, so neither do the sums.
 """
 
 import numpy as np
@@ -27,8 +26,8 @@ from .vector import add_to, broadcast, lanes, load, store, zero
 
 
 @inner
-def slope_part(part, e, f, w, modes, low, high, value, grad, weights, slopes, origin, given):
-    """Weights, unless given, and slopes of every PARTS-th tile of the rows from origin on."""
+def slope_part(part, e, f, w, modes, low, high, value, grad, weights, slopes, origin, keep):
+    """Weights, unless kept, and slopes of every PARTS-th tile of the rows from origin on."""
     batch, block_rows, keys = slopes.shape
     size = value.shape[2]
     tiles = (block_rows + TILE - 1) // TILE
@@ -40,7 +39,7 @@ def slope_part(part, e, f, w, modes, low, high, value, grad, weights, slopes, or
         b = t // tiles
         start = origin + (t - b * tiles) * TILE
         stop = min(start + TILE, origin + block_rows)
-        if not given:
+        if not keep:
             weight_tile(b, start, stop, e, f, w, modes, low, high, rows, stride)
             keep_rows(b, start, stop, rows, stride, low, high, origin, weights)
         first, last, _, _ = shared_interval(low, high, b, start, stop, keys)
@@ -60,11 +59,11 @@ def slope_part(part, e, f, w, modes, low, high, value, grad, weights, slopes, or
     "void(T[:,:,::1], T[:,:,::1], T[::1], i8[:,::1], i8[:,::1], i8[:,::1], T[:,:,::1],"
     " T[:,:,::1], T[:,:,::1], T[:,:,::1], i8, b1)"
 )
-def slope(e, f, w, modes, low, high, value, grad, weights, slopes, origin, given):
-    """Fill slopes (B, R, N), and weights unless given, of the R query rows from origin on."""
+def slope(e, f, w, modes, low, high, value, grad, weights, slopes, origin, keep):
+    """Fill slopes (B, R, N), and weights unless kept, of the R query rows from origin on."""
     for part in prange(PARTS):
         t = np.int64(part)
-        slope_part(t, e, f, w, modes, low, high, value, grad, weights, slopes, origin, given)
+        slope_part(t, e, f, w, modes, low, high, value, grad, weights, slopes, origin, keep)
 
 
 def gather_with(cell, whole, share):
@@ -146,7 +145,7 @@ def gather_with(cell, whole, share):
                     spread4(weights, row, keys, grad, out, size, a, z, dv, val)
                 else:
                     a = z = end
-                for i in range(start, stop):  # keys that not all of the four see
+                for i in range(start, stop):  # keys that only some of the four see
                     x, y = bounds(low, high, b, origin + i, keys)
                     for c, d in ((max(x, block), min(y, a)), (max(x, z), min(y, end))):
                         if c < d:
@@ -177,7 +176,7 @@ def gather_task(t, e, f, modes, low, high, weights, slopes, grad, dq, dk, dw, dv
     " T[:,:,::1], T[:,:,:,::1], T[:,:,::1], f8[:,:,::1], T[:,:,::1], i8)"
 )
 def gather(e, f, modes, low, high, weights, slopes, grad, dq, dk, dw, dv, origin):
-    """Add to the gradients what the R query rows from origin on give.
+    """Add to the gradients the terms of the R query rows from origin on.
 
     weights and slopes: (B, R, N); grad: (B, M, Dv); dv: (B, N, Dv), or Dv = 0 for the scores alone;
     dq: (B, parts, R, hidden), dw: (B, parts, hidden), both to be summed over the parts; dk: (B, N,

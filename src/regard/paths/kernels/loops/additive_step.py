@@ -1,6 +1,6 @@
 """A step of additive attention: a few queries, and keys whose factors are given.
 
-A decoder attends to the same keys at every step. Importing this imports numba.
+A decoder attends to the same keys at every step.
 """
 
 import numpy as np

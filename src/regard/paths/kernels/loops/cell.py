@@ -4,7 +4,7 @@ Each function takes arrays with the flat position at which its row starts. Sizes
 the vector width. The inputs x come in torch's order of gates: r z n, or i f g o. A state's part of
 them, and its bias, come in the order n r z, or i f g o. What is kept for backward, and its slopes,
 have four parts of H: m r z n, where m is the state's part of n, or i f g o. Thus the last parts
-are those of x and the first those of the state. Importing this imports numba.
+are those of x and the first those of the state.
 """
 
 from ..compile import inner

@@ -1,4 +1,4 @@
-"""1/x, eˣ and tanh of SIMD vectors, without a call in the loop. Importing this imports numba.
+"""1/x, eˣ and tanh of SIMD vectors, without a call in the loop.
 
 >>> x = np.linspace(-0.5, 0.5, 7)
 >>> bool(np.abs(np.polyval(power_coefficients(6)[::-1], x) / np.exp2(x) - 1).max() < 1e-8)
@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 from ..compile import inner
 from .vector import STRICT, at_least, at_most, call, constant, like, magnitude, where_below
 
-# Only a CPU that numba compiles for by itself is known to have the instruction.
+# Known only if numba compiles for the CPU it runs on.
 HAS_ESTIMATE = (
     not config.CPU_NAME
     and not config.CPU_FEATURES
@@ -113,7 +113,7 @@ def exponential(typing, values):
 
 @intrinsic
 def tanh_limits(typing, values):
-    """Where tanh stops to change, and where its polynomial is exact to rounding."""
+    """Beyond which |x| tanh is constant, and below which its polynomial is exact to rounding."""
     pair = types.UniTuple(types.float64, 2)
     limit, small = (43.0, 0.25) if values.dtype.bitwidth == 32 else (350.0, 0.02)
 

@@ -1,7 +1,7 @@
-"""tanh(q + k) from the factors of q and k, or directly: what additive and feature-wise loops share.
+"""tanh(q + k) from factors of q and k, or directly, for additive and feature-wise loops.
 
 With E = exp(2q) and F = exp(2k): tanh(q + k) = 1 − 2r, r = 1/(1 + u), u = E·F, and its derivative
-is 4ur². Importing this imports numba.
+is 4ur².
 """
 
 import numpy as np
@@ -47,7 +47,7 @@ def mode_for(array, size):
 
 @inner
 def choose(b, query, key, low, high, modes):
-    """Note for one sequence how to compute tanh, and the interval of keys that any query sees."""
+    """Store how to compute tanh for one sequence, and the interval of keys that any query sees."""
     _, queries, hidden = query.shape
     keys = key.shape[1]
     first, last = keys, 0

@@ -1,9 +1,8 @@
 """Feature-wise attention's loops: for every feature of every query a softmax over the keys.
 
 The score s = c·tanh(x), x = (q + k)/c, lies between −c and c, so eˢ needs no running maximum. The
-factors of `factor` give it as c·(1 − 2r). Features never meet, so a task of backward owns one
-vector of features of one sequence, and no sum depends on the number of threads. Importing this
-imports numba.
+factors of `factor` give it as c·(1 − 2r). Features are independent, so a task of backward owns one
+vector of features of one sequence, and no sum depends on the number of threads.
 """
 
 import numpy as np
@@ -46,12 +45,8 @@ def forward_with(weight):
 
     @inner
     def attend4(e, at, f, key, value, size, scale, first, last, out, mass):
-        x0, x1, x2, x3 = (
-            load(e, at),
-            load(e, at + size),
-            load(e, at + 2 * size),
-            load(e, at + 3 * size),
-        )
+        x0, x1 = load(e, at), load(e, at + size)
+        x2, x3 = load(e, at + 2 * size), load(e, at + 3 * size)
         a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero(e)
         for place in range(key + first * size, key + last * size, size):
             y, v = load(f, place), load(value, place)
@@ -81,7 +76,7 @@ def forward_with(weight):
                     a = z = end
                 else:
                     attend4(e, at, f, key, value, size, scale, a, z, out, mass)
-                for i in range(start, stop):  # keys that not all of the four see
+                for i in range(start, stop):  # keys that only some of the four see
                     x, y = bounds(low, high, b, i, keys)
                     here = at + (i - start) * size
                     for c, g in ((max(x, block), min(y, a)), (max(x, z), min(y, end))):
@@ -127,16 +122,20 @@ def backward_with(weight):
     """The loop over one vector of features of one sequence, for a way to compute eˢ."""
 
     @inner
+    def gradients(x, y, v, o, g, scale):
+        """A quarter of the gradient of q + k, and the gradient of the value, of one cell."""
+        p, slope = weight(x, y, scale)
+        p = p * g
+        return p * (v - o) * slope, p
+
+    @inner
     def gather1(e, at, f, key, value, size, scale, first, last, out, share, dq, dk, dv):
         x, o, g, sum_q = load(e, at), load(out, at), load(share, at), zero(e)
         for place in range(key + first * size, key + last * size, size):
-            v = load(value, place)
-            p, slope = weight(x, load(f, place), scale)
-            given = p * g
-            step = given * (v - o) * slope
+            step, dval = gradients(x, load(f, place), load(value, place), o, g, scale)
             sum_q = sum_q + step
             add_to(dk, place, step)
-            add_to(dv, place, given)
+            add_to(dv, place, dval)
         add_to(dq, at, sum_q * 4.0)
 
     @inner
@@ -149,22 +148,14 @@ def backward_with(weight):
         for place in range(key + first * size, key + last * size, size):
             y, v = load(f, place), load(value, place)
             sum_k, sum_v = load(dk, place), load(dv, place)
-            p, slope = weight(x0, y, scale)
-            given = p * g0
-            step = given * (v - o0) * slope
-            q0, sum_k, sum_v = q0 + step, sum_k + step, sum_v + given
-            p, slope = weight(x1, y, scale)
-            given = p * g1
-            step = given * (v - o1) * slope
-            q1, sum_k, sum_v = q1 + step, sum_k + step, sum_v + given
-            p, slope = weight(x2, y, scale)
-            given = p * g2
-            step = given * (v - o2) * slope
-            q2, sum_k, sum_v = q2 + step, sum_k + step, sum_v + given
-            p, slope = weight(x3, y, scale)
-            given = p * g3
-            step = given * (v - o3) * slope
-            q3, sum_k, sum_v = q3 + step, sum_k + step, sum_v + given
+            step, dval = gradients(x0, y, v, o0, g0, scale)
+            q0, sum_k, sum_v = q0 + step, sum_k + step, sum_v + dval
+            step, dval = gradients(x1, y, v, o1, g1, scale)
+            q1, sum_k, sum_v = q1 + step, sum_k + step, sum_v + dval
+            step, dval = gradients(x2, y, v, o2, g2, scale)
+            q2, sum_k, sum_v = q2 + step, sum_k + step, sum_v + dval
+            step, dval = gradients(x3, y, v, o3, g3, scale)
+            q3, sum_k, sum_v = q3 + step, sum_k + step, sum_v + dval
             store(dk, place, sum_k)
             store(dv, place, sum_v)
         add_to(dq, at, q0 * 4.0)
@@ -188,7 +179,7 @@ def backward_with(weight):
                     a = z = end
                 else:
                     gather4(e, at, f, key, value, size, scale, a, z, out, share, dq, dk, dv)
-                for i in range(start, stop):  # keys that not all of the four see
+                for i in range(start, stop):  # keys that only some of the four see
                     x, y = bounds(low, high, b, i, keys)
                     here = at + (i - start) * size
                     for c, g in ((max(x, block), min(y, a)), (max(x, z), min(y, end))):

@@ -3,7 +3,7 @@
 The previous state is the query; the values are each key's part of the gates. Sentences do not
 depend on each other, so a few of them go through all steps together: what they read stays in the
 cache, and a matrix that is loaded serves all of them. A sentence that has ended keeps its state.
-The cell is an LSTM where there are `cells`, else a GRU. Importing this imports numba.
+The cell is an LSTM where there are `cells`, else a GRU.
 """
 
 import numpy as np

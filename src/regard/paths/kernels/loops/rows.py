@@ -2,7 +2,7 @@
 
 Every function takes arrays with the flat position at which its row starts, and an interval of keys
 [first, last); what lies outside of it is neither read nor written. Sizes are whole vectors. Four
-queries at a time share what is loaded for a key. Importing this imports numba.
+queries at a time share what is loaded for a key.
 """
 
 from ..compile import inner

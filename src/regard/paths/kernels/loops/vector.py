@@ -1,8 +1,8 @@
 """Explicit SIMD vectors for numba: 64 bytes of floats in one value, whatever the registers.
 
 The compiler's own vectorizer prefers 256 bits and gives up on loops over many arrays; with these a
-kernel says what stays in a register. LLVM splits a vector where registers are narrower, so the same
-kernel runs on any CPU. Importing this module imports numba: only the modules of loops do so.
+kernel states what stays in a register. LLVM splits a vector where registers are narrower, so the
+same kernel runs on any CPU.
 
 Arrays are addressed by the flat position of an element, so they must be contiguous.
 """
@@ -53,9 +53,6 @@ def vector_of(dtype: types.Float) -> Vector:
     return Vector(dtype, 512 // dtype.bitwidth)
 
 
-# ---------------------------------------------------------------- what the intrinsics are made of
-
-
 def constant(vector: Vector, value: float) -> ir.Constant:
     return ir.Constant(vector.ir, [ir.Constant(vector.element, float(value))] * vector.lanes)
 
@@ -81,14 +78,12 @@ def spread(builder, value, vector):
     return shuffle(builder, first, empty, [0] * vector.lanes)
 
 
-def address(context, builder, array_type, arguments, vector):
-    """Where the vector at arguments = (array, position, ...) starts."""
+def pointer(context, builder, array_type, arguments, vector=None):
+    """The address of the element, or of the vector, at arguments = (array, position, ...)."""
     array, position = arguments[:2]
     data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [position]), vector.ir.as_pointer())
-
-
-# --------------------------------------------------------------------------- memory and constants
+    place = builder.gep(data, [position])
+    return place if vector is None else builder.bitcast(place, vector.ir.as_pointer())
 
 
 @intrinsic
@@ -97,7 +92,7 @@ def load(typing, array, position):
     vector = vector_of(array.dtype)
 
     def generate(context, builder, signature, arguments):
-        place = address(context, builder, signature.args[0], arguments, vector)
+        place = pointer(context, builder, signature.args[0], arguments, vector)
         return builder.load(place, align=array.dtype.bitwidth // 8)
 
     return vector(array, types.intp), generate
@@ -106,14 +101,13 @@ def load(typing, array, position):
 @intrinsic
 def store(typing, array, position, values):
     """Write a vector, of any number of lanes, or one number to a flat position of an array."""
-    kind = values if isinstance(values, Vector) else Vector(array.dtype, 1)
+    vector = values if isinstance(values, Vector) else None
 
     def generate(context, builder, signature, arguments):
-        place = address(context, builder, signature.args[0], arguments, kind)
+        place = pointer(context, builder, signature.args[0], arguments, vector)
         value = arguments[2]
-        if not isinstance(values, Vector):
+        if vector is None:
             value = context.cast(builder, value, values, array.dtype)
-            place = builder.bitcast(place, kind.element.as_pointer())
         builder.store(value, place, align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
@@ -125,7 +119,7 @@ def add_to(typing, array, position, values):
     """Add a vector to the one that starts at a flat position of an array."""
 
     def generate(context, builder, signature, arguments):
-        place = address(context, builder, signature.args[0], arguments, values)
+        place = pointer(context, builder, signature.args[0], arguments, values)
         align = array.dtype.bitwidth // 8
         new = builder.fadd(builder.load(place, align=align), arguments[2], flags=FLAGS)
         builder.store(new, place, align=align)
@@ -139,8 +133,7 @@ def element(typing, array, position):
     """The element at a flat position of an array."""
 
     def generate(context, builder, signature, arguments):
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return builder.load(builder.gep(data, [arguments[1]]))
+        return builder.load(pointer(context, builder, signature.args[0], arguments))
 
     return array.dtype(array, types.intp), generate
 
@@ -151,8 +144,8 @@ def broadcast(typing, array, position):
     vector = vector_of(array.dtype)
 
     def generate(context, builder, signature, arguments):
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return spread(builder, builder.load(builder.gep(data, [arguments[1]])), vector)
+        value = builder.load(pointer(context, builder, signature.args[0], arguments))
+        return spread(builder, value, vector)
 
     return vector(array, types.intp), generate
 
@@ -182,9 +175,6 @@ def like(typing, values, number):
         return spread(builder, number, values)
 
     return values(values, number), generate
-
-
-# ------------------------------------------------------------------------------------- arithmetic
 
 
 def define_operator(symbol, instruction):
@@ -258,9 +248,6 @@ def where_below(typing, values, limit, inside, outside):
     return values(values, limit, inside, outside), generate
 
 
-# --------------------------------------------------------------------------------- across the lanes
-
-
 @intrinsic
 def total(typing, values):
     """The sum of the lanes."""
@@ -307,16 +294,17 @@ def folded(builder, vectors):
     return sums
 
 
+def generate_totals(context, builder, signature, arguments):
+    return folded(builder, arguments)
+
+
 @intrinsic
 def totals4(typing, a, b, c, d):
     """The sums of the lanes of four vectors, as a vector of four."""
-    return Vector(a.dtype, 4)(a, b, c, d), lambda context, builder, signature, arguments: folded(
-        builder, arguments
-    )
+    return Vector(a.dtype, 4)(a, b, c, d), generate_totals
 
 
 @intrinsic
 def totals8(typing, a, b, c, d, e, f, g, h):
     """The sums of the lanes of eight vectors, as a vector of eight."""
-    result = Vector(a.dtype, 8)(a, b, c, d, e, f, g, h)
-    return result, lambda context, builder, signature, arguments: folded(builder, arguments)
+    return Vector(a.dtype, 8)(a, b, c, d, e, f, g, h), generate_totals
