@@ -175,3 +175,22 @@ for score in ("scaled_dot", "dot", "cosine"):
         assert output.isfinite().all()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_kernels_and_linear_attention_ignore_the_default_device():
+    q, k, v = (torch.randn(2, 9, 4).requires_grad_() for _ in range(3))
+    score = regard.Additive(4, 4, 5)
+
+    def results() -> list[Tensor]:
+        outputs = (
+            regard.attend(q, k, v, score=score, path="additive_kernel"),
+            regard.attend_features(q, k, v),
+            regard.attend_linear(q, k, v, causal=True),
+        )
+        return [*outputs, *torch.autograd.grad(sum(o.sum() for o in outputs), (q, k, v))]
+
+    expected = results()
+    with torch.device("meta"):
+        found = results()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)

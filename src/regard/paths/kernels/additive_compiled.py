@@ -17,8 +17,8 @@ TASKS = 8  # parts that the keys are split into when there are fewer sequences t
 
 def scores(query: Tensor, key: Tensor, weight: Tensor, low: End, high: End):
     f = factors(query, key, low, high)
-    fill = torch.empty if low is None and high is None else torch.zeros
-    out = fill(*query.shape[:2], key.shape[1], dtype=query.dtype)
+    fill = query.new_empty if low is None and high is None else query.new_zeros
+    out = fill(*query.shape[:2], key.shape[1])
     loops.score(
         f.work, f.e, f.f, whole(weight).numpy(), f.modes, f.low, f.high, out.numpy().reshape(-1)
     )
@@ -32,9 +32,9 @@ def attention(
     batch, queries, _ = query.shape
     keys, size = value.shape[1:]
     f, w, v = factors(query, key, low, high), whole(weight).numpy(), whole(value).numpy()
-    context = torch.zeros(batch, queries, v.shape[2], dtype=query.dtype)
-    fill = torch.empty if low is None and high is None else torch.zeros
-    weights = fill(batch, queries, keys if keep else 0, dtype=query.dtype)
+    context = query.new_zeros(batch, queries, v.shape[2])
+    fill = query.new_empty if low is None and high is None else query.new_zeros
+    weights = fill(batch, queries, keys if keep else 0)
     inputs = f.e, f.f, w, f.modes, f.low, f.high, v
     rows = batch * queries
     if not keep and rows < TASKS and keys > loops.SPLIT:
@@ -80,12 +80,8 @@ def attention_backward(
     rows = BLOCK_CELLS // max(1, batch * keys) // QUERIES * QUERIES
     rows = queries if keep else max(QUERIES, rows)
     for origin in range(0, queries, max(1, rows)):
-        slopes = torch.empty(batch, min(rows, queries - origin), keys, dtype=grad.dtype).numpy()
-        p = (
-            weights.detach().numpy()
-            if keep
-            else torch.empty(slopes.shape, dtype=grad.dtype).numpy()
-        )
+        slopes = grad.new_empty(batch, min(rows, queries - origin), keys).numpy()
+        p = weights.detach().numpy() if keep else grad.new_empty(slopes.shape).numpy()
         deriving.slope(f.work, f.e, f.f, w, f.modes, f.low, f.high, v, g, p, slopes, origin, keep)
         sums.add(f, p, slopes, g, origin)
     dq, dk, dw, dv = sums.gradients(weight)
@@ -97,13 +93,11 @@ class Sums:
 
     def __init__(self, f: Factors, value_size: int) -> None:
         batch, _, hidden = f.e.shape
-        keys = f.f.shape[1]
-        dtype = torch.from_numpy(f.e).dtype
+        keys, like = f.f.shape[1], torch.from_numpy(f.e)
         self.parts = max(1, min(-(-TASKS // max(1, batch)), -(-keys // SMALLEST)))
-        self.dq = torch.zeros(f.e.shape, dtype=dtype)
-        self.dk = torch.zeros(f.f.shape, dtype=dtype)
-        self.dv = torch.zeros(batch, keys, value_size, dtype=dtype)
-        self.dw = torch.zeros(batch, self.parts, hidden, dtype=torch.float64)
+        self.dq, self.dk = like.new_zeros(f.e.shape), like.new_zeros(f.f.shape)
+        self.dv = like.new_zeros(batch, keys, value_size)
+        self.dw = like.new_zeros(batch, self.parts, hidden, dtype=torch.float64)
 
     def add(
         self, f: Factors, weights: np.ndarray, slopes: np.ndarray, grad: np.ndarray, origin: int

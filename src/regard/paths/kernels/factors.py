@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -54,6 +53,6 @@ def factors(query: Tensor, key: Tensor, low: End, high: End) -> Factors:
     if q.shape[1] < QUERIES:  # a factor of a key would serve these few alone
         return plain
     # torch aligns memory to 64 bytes, numpy to 16, with which every load would touch two lines
-    e, f = (torch.empty(x.shape, dtype=query.dtype).numpy() for x in (q, k))
+    e, f = (query.new_empty(x.shape).numpy() for x in (q, k))
     factor(q.size + k.size, q, k, start, stop, modes, e, f)
     return Factors(e, f, modes, start, stop)

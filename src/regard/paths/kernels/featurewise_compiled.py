@@ -25,7 +25,7 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """Context and Σ_j eˢ, both (B, M, D)."""
     f, v = prepared(query, key, scale, low, high), whole(value).numpy()
-    out, mass = (torch.zeros(f.e.shape, dtype=query.dtype) for _ in range(2))
+    out, mass = (query.new_zeros(f.e.shape) for _ in range(2))
     loops.attend(
         f.work, f.e, f.f, v, f.modes, f.low, f.high, scale * LOG2_E, out.numpy(), mass.numpy()
     )
@@ -47,7 +47,7 @@ def attention_backward(
     """Gradients of query, key and value, from what `attention` returned."""
     f, v = prepared(query, key, scale, low, high), whole(value).numpy()
     share = torch.where(mass > 0, grad / mass, 0)
-    dq, dk, dv = (torch.zeros(a.shape, dtype=query.dtype) for a in (f.e, f.f, v))
+    dq, dk, dv = (query.new_zeros(a.shape) for a in (f.e, f.f, v))
     loops.gather(
         f.work,
         f.e,

@@ -40,7 +40,11 @@ class PreparedKeys:
         self.tracked = any(tensor.requires_grad for tensor in self.inputs)
         self.size = value.shape[2]
         batch, keys, _ = key.shape
-        high = torch.full((batch,), keys) if lengths is None else lengths.long().contiguous()
+        high = (
+            key.new_full((batch,), keys, dtype=torch.int64)
+            if lengths is None
+            else lengths.long().contiguous()
+        )
         self.high = high.numpy()
         padded = whole(key)
         self.key, self.value, self.weight = (
@@ -48,7 +52,7 @@ class PreparedKeys:
         )
         # torch aligns memory to 64 bytes, numpy to 16, with which every load touches two lines
         self.factors = torch.empty_like(padded).numpy()
-        self.tops = torch.empty(batch, dtype=key.dtype).numpy()
+        self.tops = key.new_empty(batch).numpy()
         step.prepare(self.key.size, self.key, self.high, self.tops, self.factors)
         self.calls = 0  # that may be differentiated
         self.terms: Terms = {}
@@ -78,8 +82,8 @@ class PreparedKeys:
         """Context, and weights (B, M, N) if they are kept, of padded queries."""
         batch, queries, _ = query.shape
         keys = self.key.shape[1]
-        context = torch.empty(batch, queries, self.value.shape[2], dtype=query.dtype)
-        weights = torch.empty(batch, queries, keys if keep else 0, dtype=query.dtype)
+        context = query.new_empty(batch, queries, self.value.shape[2])
+        weights = query.new_empty(batch, queries, keys if keep else 0)
         step.forward(
             query.numel() * keys,
             query.numpy(), self.key, self.factors, self.tops, self.weight, self.high, self.value,
@@ -139,7 +143,7 @@ class _Sum(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(key, value, weight)
         ctx.high, ctx.terms = high, terms
-        return torch.zeros(TOGETHER)
+        return torch.zeros(TOGETHER, device="cpu")
 
     @staticmethod
     def backward(ctx: Any, calls: Tensor) -> Any:

@@ -148,7 +148,7 @@ def recur_torch(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The outputs of `Recurrence` in plain torch, step by step, differentiable to any order."""
     steps, width = x.shape[1], key.shape[2]
-    seen = torch.arange(key.shape[1]) < lengths.unsqueeze(1)
+    seen = torch.arange(key.shape[1], device=key.device) < lengths.unsqueeze(1)
     state, states, maps = first, [], [x.new_zeros(len(x), key.shape[1])] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
         alive = (t < counts).unsqueeze(1)
