@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from .arguments import End
-from .factors import Factors, cut, factors, whole
+from .factors import Factors, factors, pad_lanes, unpad
 from .loops import additive as loops
 from .loops import additive_backward as deriving
 from .loops.rows import QUERIES
@@ -20,7 +20,7 @@ def scores(query: Tensor, key: Tensor, weight: Tensor, low: End, high: End):
     fill = query.new_empty if low is None and high is None else query.new_zeros
     out = fill(*query.shape[:2], key.shape[1])
     loops.score(
-        f.work, f.e, f.f, whole(weight).numpy(), f.modes, f.low, f.high, out.numpy().reshape(-1)
+        f.work, f.e, f.f, pad_lanes(weight).numpy(), f.modes, f.low, f.high, out.numpy().reshape(-1)
     )
     return out
 
@@ -31,7 +31,7 @@ def attention(
     """Context, and the weights if they are kept, else an empty tensor."""
     batch, queries, _ = query.shape
     keys, size = value.shape[1:]
-    f, w, v = factors(query, key, low, high), whole(weight).numpy(), whole(value).numpy()
+    f, w, v = factors(query, key, low, high), pad_lanes(weight).numpy(), pad_lanes(value).numpy()
     context = query.new_zeros(batch, queries, v.shape[2])
     fill = query.new_empty if low is None and high is None else query.new_zeros
     weights = fill(batch, queries, keys if keep else 0)
@@ -45,7 +45,7 @@ def attention(
         loops.attend_splits(f.work, *inputs, sums, stats, out)
     else:
         loops.attend(f.work, *inputs, context.numpy(), weights.numpy())
-    return cut(context, size), weights
+    return unpad(context, size), weights
 
 
 def scores_backward(
@@ -72,8 +72,8 @@ def attention_backward(
     weights: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, weight and value, from the weights that `attention` returned."""
-    f, w = factors(query, key, low, high), whole(weight).numpy()
-    v, g = whole(value).numpy(), whole(grad).numpy()
+    f, w = factors(query, key, low, high), pad_lanes(weight).numpy()
+    v, g = pad_lanes(value).numpy(), pad_lanes(grad).numpy()
     batch, queries, _ = f.e.shape
     keys = f.f.shape[1]
     sums = Sums(f, v.shape[2])
@@ -85,7 +85,7 @@ def attention_backward(
         deriving.slope(f.work, f.e, f.f, w, f.modes, f.low, f.high, v, g, p, slopes, origin, keep)
         sums.add(f, p, slopes, g, origin)
     dq, dk, dw, dv = sums.gradients(weight)
-    return dq, dk, dw, cut(dv, value.shape[2])
+    return dq, dk, dw, unpad(dv, value.shape[2])
 
 
 class Sums:
@@ -130,7 +130,7 @@ class Sums:
 
     def gradients(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         hidden = weight.shape[0]
-        w = 4 * whole(weight)
+        w = 4 * pad_lanes(weight)
         dq, dk = self.dq.mul_(w), self.dk.mul_(w)
         dw = self.dw.sum((0, 1))[:hidden].to(weight.dtype)
-        return cut(dq, hidden), cut(dk, hidden), dw, self.dv
+        return unpad(dq, hidden), unpad(dk, hidden), dw, self.dv

@@ -27,21 +27,21 @@ class Factors(NamedTuple):
         return self.e.size * self.f.shape[1]
 
 
-def whole(tensor: Tensor) -> Tensor:
+def pad_lanes(tensor: Tensor) -> Tensor:
     """The tensor, contiguous, its last dimension padded with zeros to whole vectors."""
     size = tensor.shape[-1]
     missing = -size % LANES if size else LANES
     return (pad(tensor, (0, missing)) if missing else tensor.contiguous()).detach()
 
 
-def cut(tensor: Tensor, size: int) -> Tensor:
-    """The tensor without what `whole` added to its last dimension."""
+def unpad(tensor: Tensor, size: int) -> Tensor:
+    """The tensor without what `pad_lanes` added to its last dimension."""
     return tensor if tensor.shape[-1] == size else tensor[..., :size].contiguous()
 
 
 def unfactored(query: Tensor, key: Tensor, low: End, high: End) -> Factors:
     """Queries and keys themselves: the loops then compute each tanh from q + k."""
-    q, k = whole(query).numpy(), whole(key).numpy()
+    q, k = pad_lanes(query).numpy(), pad_lanes(key).numpy()
     start, stop = interval_arrays(low, high, q.shape[1], k.shape[1])
     return Factors(q, k, np.zeros((q.shape[0], 3), np.int64), start, stop)
 

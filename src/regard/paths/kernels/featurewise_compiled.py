@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .arguments import End
-from .factors import Factors, cut, factors, unfactored, whole
+from .factors import Factors, factors, pad_lanes, unfactored, unpad
 from .loops import featurewise as loops
 
 LOG2_E = math.log2(math.e)
@@ -24,13 +24,13 @@ def attention(
     query: Tensor, key: Tensor, value: Tensor, scale: float, low: End, high: End
 ) -> tuple[Tensor, Tensor]:
     """Context and Σ_j eˢ, both (B, M, D)."""
-    f, v = prepared(query, key, scale, low, high), whole(value).numpy()
+    f, v = prepared(query, key, scale, low, high), pad_lanes(value).numpy()
     out, mass = (query.new_zeros(f.e.shape) for _ in range(2))
     loops.attend(
         f.work, f.e, f.f, v, f.modes, f.low, f.high, scale * LOG2_E, out.numpy(), mass.numpy()
     )
     size = query.shape[2]
-    return cut(out, size), cut(mass, size)
+    return unpad(out, size), unpad(mass, size)
 
 
 def attention_backward(
@@ -45,7 +45,7 @@ def attention_backward(
     mass: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value, from what `attention` returned."""
-    f, v = prepared(query, key, scale, low, high), whole(value).numpy()
+    f, v = prepared(query, key, scale, low, high), pad_lanes(value).numpy()
     share = torch.where(mass > 0, grad / mass, 0)
     dq, dk, dv = (query.new_zeros(a.shape) for a in (f.e, f.f, v))
     loops.gather(
@@ -57,11 +57,11 @@ def attention_backward(
         f.low,
         f.high,
         scale * LOG2_E,
-        whole(out).numpy(),
-        whole(share).numpy(),
+        pad_lanes(out).numpy(),
+        pad_lanes(share).numpy(),
         dq.numpy(),
         dk.numpy(),
         dv.numpy(),
     )
     size = query.shape[2]
-    return cut(dq, size), cut(dk, size), cut(dv, size)
+    return unpad(dq, size), unpad(dk, size), unpad(dv, size)

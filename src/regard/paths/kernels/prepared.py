@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .additive_compiled import Sums
-from .factors import cut, factors, whole
+from .factors import factors, pad_lanes, unpad
 from .loops import additive_step as step
 
 TOGETHER = 64
@@ -46,9 +46,9 @@ class PreparedKeys:
             else lengths.long().contiguous()
         )
         self.high = high.numpy()
-        padded = whole(key)
+        padded = pad_lanes(key)
         self.key, self.value, self.weight = (
-            t.numpy() for t in (padded, whole(value), whole(weight))
+            t.numpy() for t in (padded, pad_lanes(value), pad_lanes(weight))
         )
         # torch aligns memory to 64 bytes, numpy to 16, with which every load touches two lines
         self.factors = torch.empty_like(padded).numpy()
@@ -71,11 +71,11 @@ class PreparedKeys:
 
     def rows(self, query: Tensor) -> Tensor:
         """Queries as the kernel reads them: 3-D and padded."""
-        return whole(query if query.dim() == 3 else query.unsqueeze(1))
+        return pad_lanes(query if query.dim() == 3 else query.unsqueeze(1))
 
     def shaped(self, context: Tensor, query: Tensor) -> Tensor:
         """Contexts of as many dimensions as the queries have, without padding."""
-        context = cut(context, self.size)
+        context = unpad(context, self.size)
         return context if query.dim() == 3 else context.squeeze(1)
 
     def forward(self, query: Tensor, *, keep: bool) -> tuple[Tensor, Tensor]:
@@ -126,7 +126,7 @@ class _Attend(torch.autograd.Function):
         slopes, gradient = ctx.keys.backward(query, grad, weights)
         if ctx.needs_input_grad[1]:
             ctx.terms[ctx.number] = query, weights, slopes, grad
-        gradient = cut(gradient, ctx.shape[-1]).view(ctx.shape)
+        gradient = unpad(gradient, ctx.shape[-1]).view(ctx.shape)
         return gradient, torch.from_numpy(_ONE_HOT[ctx.number].copy()), None, None, None
 
 
@@ -152,8 +152,8 @@ class _Sum(torch.autograd.Function):
         stored = zip(*[ctx.terms.pop(number) for number in numbers], strict=True)
         query, weights, slopes, grad = (torch.cat(parts, 1) for parts in stored)
         high = torch.from_numpy(ctx.high).unsqueeze(1).expand(-1, query.shape[1])
-        f = factors(query, whole(key), None, high)
+        f = factors(query, pad_lanes(key), None, high)
         sums = Sums(f, grad.shape[2])
         sums.add(f, weights.numpy(), slopes.numpy(), grad.numpy(), 0)
         _, dk, dw, dv = sums.gradients(weight)
-        return dk, cut(dv, value.shape[2]), dw, None, None
+        return dk, unpad(dv, value.shape[2]), dw, None, None
