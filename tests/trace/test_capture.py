@@ -1,4 +1,4 @@
-"""Capture records every attention call of a model, as it was, and changes nothing."""
+"""Capture records every attention call of a model and changes nothing."""
 
 import threading
 

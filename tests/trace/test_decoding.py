@@ -1,4 +1,4 @@
-"""What capture sees of a search is what the search says it saw."""
+"""The maps that capture records of a search are those that the search returns."""
 
 import pytest
 import torch

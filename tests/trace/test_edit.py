@@ -1,4 +1,4 @@
-"""An edit hides heads, words and cells from a model, and nothing else."""
+"""An edit hides heads, keys and cells of the selected modules, and nothing else."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A trace survives a file, is read in parts, and a stranger's file cannot lie."""
+"""A trace is written, read in parts, and validated when it comes from an untrusted file."""
 
 import json
 import struct

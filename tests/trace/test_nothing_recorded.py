@@ -1,4 +1,4 @@
-"""A capture that records nothing says why; attention that can be seen somehow is seen."""
+"""A capture without calls gives the reason; early-bound functions are recorded all the same."""
 
 import pytest
 import torch

@@ -30,8 +30,8 @@ def capture(model: Any = None) -> Iterator[Trace]:
     until it is read, and the output of the model is the same to the last bit. Calls in the same
     thread are recorded: those of this library, of torch (`nn.MultiheadAttention`,
     `nn.Transformer`, `F.scaled_dot_product_attention`) and of transformers. A trace without any
-    call says why, in a warning and in its repr: a compiled graph and a softmax written out by the
-    model itself cannot be recorded.
+    call gives the reason in a warning and in its repr: a compiled graph and a softmax written out
+    by the model itself cannot be recorded.
 
     >>> import regard
     >>> from regard.layers import MultiHeadAttention

@@ -178,7 +178,7 @@ class Trace:
 
         try:
             return iframe(document(self))
-        except ValueError as error:  # a batch, or nothing yet: say so, and what there is
+        except ValueError as error:  # a batch, or no calls yet: show the reason
             return f"<pre>{escape(str(self))}\n{escape(str(error))}</pre>"
 
     def check(self, call: Call) -> None:
