@@ -130,6 +130,12 @@ def test_a_very_long_line_is_refused_with_its_number(translate):
     assert "line 2 of standard input has 10,000 tokens, more than --longest 2,048" in error
 
 
+def test_a_very_long_text_in_json_is_refused_too(translate):
+    status, _, error = translate(b'{"source": "%s"}\n' % (b"a" * 10_000), "--jsonl")
+    assert status == 1
+    assert "line 1 of standard input has 10,000 tokens" in error
+
+
 def test_a_long_line_is_translated_if_that_is_asked_for(translate):
     status, out, _ = translate(b"a" * 2_500 + b"\n", "--longest", "3000", "--beam", "1")
     assert status == 0
@@ -164,6 +170,8 @@ def test_what_is_not_utf8_is_refused_with_its_number(run):
         (["--beam", "0"], 2, "--beam"),
         (["--n-best", "7", "--beam", "2"], 2, "needs a --beam of 7"),
         (["--top-k", "3"], 2, "need --sample"),
+        (["--sample", "--penalty", "1"], 2, "are for searching, not for --sample"),
+        (["--length", "3"], 2, "--length is not an option of the task translate"),
         (["--sample", "--temperature", "0"], 1, "temperature should be above 0"),
         (["--trace", "no/such/place.attn"], 1, "there is no folder"),
     ],

@@ -91,14 +91,14 @@ def predict(
         raise ValueError(f"{run} is a run of the task {predictor.task}: use regard predict")
     check_given(predictor, given)
     records = read_records(inputs or [], predictor.task, text=text, jsonl=jsonl)
+    parsed = _parsed(predictor, records)
+    answer: Any = partial(_predict, predictor, given)
     if predictor.task == "translate":
-        answer: Any = BatchTranslator(predictor, given)
-        records = answer.check(records)
-    else:
-        answer = partial(_predict, predictor, given)
+        answer = BatchTranslator(predictor, given)
+        parsed = answer.check(parsed)
     size = buffer or (1 if sys.stdin.isatty() else 1024)
     status, done = StatusLine(), 0
-    for batch in in_batches(_parsed(predictor, records), size):
+    for batch in in_batches(parsed, size):
         for (record, _), (as_text, value) in zip(batch, answer(batch), strict=True):
             done += 1
             if as_json:

@@ -34,8 +34,8 @@ class BatchTranslator:
         beam = given.get("beam", BEAM)
         if sampling and not self.sampled:
             raise typer.BadParameter("--temperature, --top-k, --top-p and --seed need --sample")
-        if self.sampled and "beam" in given:
-            raise typer.BadParameter("--beam is for searching, not for --sample")
+        if self.sampled and {"beam", "penalty"} & set(given):
+            raise typer.BadParameter("--beam and --penalty are for searching, not for --sample")
         if self.n_best > beam and not self.sampled:
             raise typer.BadParameter(f"--n-best {self.n_best} needs a --beam of {self.n_best}")
         self.options: dict[str, Any] = {
@@ -45,11 +45,10 @@ class BatchTranslator:
         if self.sampled:
             self.options["sampling"] = sampling
 
-    def check(self, records: Iterator[Record]) -> Iterator[Record]:
-        """Yield the records again, of which none is too long."""
+    def check(self, inputs: Iterator[tuple[Record, Any]]) -> Iterator[tuple[Record, Any]]:
+        """Yield the inputs again; raise at one that is too long."""
         tokenizer = self.translator.source
-        for record in records:
-            text = record.given if isinstance(record.given, str) else ""
+        for record, text in inputs:
             # There are no more tokens than bytes.
             if tokenizer is not None and len(text.encode(errors="replace")) > self.longest:
                 count = len(tokenizer.encode(text))
@@ -58,7 +57,7 @@ class BatchTranslator:
                         f"{record.place} has {count:,} tokens, more than --longest "
                         f"{self.longest:,}: split it, or raise --longest"
                     )
-            yield record
+            yield record, text
 
     def __call__(self, batch: list[tuple[Record, Any]]) -> list[tuple[str, Any]]:
         sources = [parsed for _, parsed in batch]
