@@ -4,14 +4,17 @@ For any score, any normalizer, dropout, and a bias that needs a gradient. It hol
 O(block · N) numbers instead of M · N.
 """
 
-from torch import Tensor
+from typing import Any
 
-from regard.core.blocks import block_rows, by_rows
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regard.core.blocks import block_rows, by_rows, can_inspect_values
 from regard.core.lower import DotScore, lower
 from regard.core.request import Request
 from regard.paths.additive import KernelScore, with_kernel
 from regard.paths.reference import context
-from regard.paths.score_memory import score_memory
 
 
 def blockwise(request: Request) -> Tensor:
@@ -39,3 +42,38 @@ def row_elements(request: Request) -> int:
     if block_rows(pessimistic) >= request.query.shape[-2]:
         return pessimistic  # one block in any case
     return score_memory(request)
+
+
+class Sizes(TorchDispatchMode):
+    """Records the size of each operation's result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        results = result if isinstance(result, tuple | list) else (result,)
+        self.seen += [t.numel() for t in results if isinstance(t, Tensor)]
+        return result
+
+
+def score_memory(request: Request) -> int:
+    """The numbers by which the largest tensor inside the score grows with one more query row.
+
+    The score is tried on one row and on two. Tensors that do not grow, such as norms of the keys,
+    do not count. Where it cannot be tried, N × D for a row is assumed.
+    """
+    least = request.leading.numel() * request.keys
+    if can_inspect_values(request.query) and request.query.shape[-2] > 1:
+        one, two = _sizes(request, 1), _sizes(request, 2)
+        if len(one) == len(two):  # the same operations
+            return max(least, *(b - a for a, b in zip(one, two, strict=True)))
+    return least * max(request.query.shape[-1], 1)
+
+
+def _sizes(request: Request, rows: int) -> list[int]:
+    bias = None if request.bias is None else request.bias[..., :rows, :]
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), Sizes() as sizes:
+        request.scores(request.query[..., :rows, :], bias)
+    return sizes.seen

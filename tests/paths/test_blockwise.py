@@ -4,7 +4,7 @@ import torch
 
 from regard.core.normalize import softmax
 from regard.core.request import make_request
-from regard.paths.score_memory import score_memory
+from regard.paths.blockwise import score_memory
 
 
 def request(score, query=(2, 11, 5), keys=7):
