@@ -1,4 +1,4 @@
-"""Watchers are told of calls in their own thread, in order, until they leave."""
+"""Observers are notified of calls in their own thread, in order, until their block ends."""
 
 import threading
 from dataclasses import replace
@@ -17,20 +17,20 @@ X = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(1))
 
 
 class Listener:
-    """Keeps what it hears; with a mask it also edits."""
+    """Keeps the calls; with a mask it also edits requests."""
 
     def __init__(self, mask=None) -> None:
         self.mask, self.edits = mask, mask is not None
-        self.heard: list[observer.AttentionCall] = []
+        self.calls: list[observer.AttentionCall] = []
 
     def edit(self, request):
         return replace(request, mask=self.mask)
 
-    def notify(self, report) -> None:
-        self.heard.append(report)
+    def notify(self, call) -> None:
+        self.calls.append(call)
 
 
-def test_nobody_watches_as_a_rule():
+def test_there_are_no_observers_by_default():
     assert observer.observing == 0
     assert observer.observers() == ()
 
@@ -45,32 +45,32 @@ def test_nobody_watches_as_a_rule():
         (lambda: regard.attend_linear(X, X, X), "linear"),
     ],
 )
-def test_a_report_makes_the_map_that_made_the_output(call, path):
+def test_a_call_has_the_map_that_made_its_output(call, path):
     listener = Listener()
     before = call()
     with observer.observe(listener):
         output = call()
     assert torch.equal(before, output)
-    (report,) = listener.heard
-    assert report.path == path
-    assert report.output is output
-    weights = report.map(report.request).dense()
-    assert weights.shape == report.shape
-    made = report.combine(report.request, weights, slice(0, weights.shape[-2]))
+    (call,) = listener.calls
+    assert call.path == path
+    assert call.output is output
+    weights = call.map(call.request).dense()
+    assert weights.shape == call.shape
+    made = call.combine(call.request, weights, slice(0, weights.shape[-2]))
     assert torch.allclose(made, output, atol=1e-5)
 
 
-def test_an_edit_changes_what_is_asked_and_the_next_watcher_hears_of_that():
+def test_an_edit_changes_the_request_and_later_observers_receive_the_edited_one():
     first, second = Listener(causal()), Listener()
     with observer.observe(first), observer.observe(second):
         output = regard.attend(X, X, X)
         features = regard.attend_features(X, X, X)
     assert torch.equal(output, regard.attend(X, X, X, mask=causal()))
     assert torch.equal(features, regard.attend_features(X, X, X, mask=causal()))
-    assert [report.request.mask for report in second.heard] == [first.mask] * 2
+    assert [call.request.mask for call in second.calls] == [first.mask] * 2
 
 
-def test_the_parts_of_a_whole_are_not_told_of():
+def test_the_parts_of_a_call_are_not_observed():
     listener = Listener()
     request = make_request(
         X, X, X, score=regard.Dot(), mask=None, bias=None, normalize=softmax, dropout=0.0
@@ -81,10 +81,10 @@ def test_the_parts_of_a_whole_are_not_told_of():
 
     with observer.observe(listener):
         dispatch(request, Computation("whole", compute, map_of, None))
-    assert [report.path for report in listener.heard] == ["whole"]
+    assert [call.path for call in listener.calls] == ["whole"]
 
 
-def test_other_threads_are_not_watched():
+def test_other_threads_are_not_observed():
     seen: list[tuple] = []
     with observer.observe(Listener()):
         thread = threading.Thread(target=lambda: seen.append(observer.observers()))
@@ -94,23 +94,23 @@ def test_other_threads_are_not_watched():
     assert seen == [()]
 
 
-def test_watchers_leave_when_something_fails():
+def test_observers_are_removed_after_an_error():
     listener = Listener()
     with pytest.raises(TypeError, match="query must be a tensor"), observer.observe(listener):
         regard.attend([1.0], X, X)
     assert observer.observing == 0
     regard.attend(X, X, X)
-    assert listener.heard == []
+    assert listener.calls == []
 
 
-def test_a_compiled_call_is_not_watched_and_gives_the_same():
+def test_a_compiled_call_is_not_observed_and_gives_the_same():
     compiled = torch.compile(lambda x: regard.attend(x, x, x), backend="eager")
     expected = compiled(X)
     listener = Listener()
     with observer.observe(listener):
         found = compiled(X)
     assert torch.allclose(found, expected)
-    assert listener.heard == []
+    assert listener.calls == []
 
 
 def test_calls_name_the_module_that_made_them_in_forward_and_in_steps():

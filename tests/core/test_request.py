@@ -1,4 +1,4 @@
-"""What a call is checked for: each error says what was expected, what came, and what to do."""
+"""Checks of the arguments: each error has what was expected, what was given, and how to fix it."""
 
 import math
 import re
@@ -243,7 +243,7 @@ def test_more_keys_than_positions_is_an_error_on_every_path() -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["reference", "blockwise"])
-def test_a_score_that_returns_the_wrong_shape_is_told_the_right_one(
+def test_a_score_that_returns_the_wrong_shape_is_an_error_with_the_right_one(
     score: Callable, path: str
 ) -> None:
     with raises(
@@ -254,7 +254,7 @@ def test_a_score_that_returns_the_wrong_shape_is_told_the_right_one(
         attend(score=score, path=path)
 
 
-def test_a_path_that_cannot_do_it_says_why() -> None:
+def test_a_path_that_cannot_compute_a_request_gives_the_reason() -> None:
     with raises(ValueError, "path 'fused' cannot do this", "dropout is not fused", "path='auto'"):
         attend(path="fused", dropout=0.5)
     with raises(ValueError, "path 'banded' cannot do this", "there is no mask"):

@@ -191,7 +191,7 @@ def test_a_module_sends_gradients_to_every_parameter(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["dot", "scaled_dot", "general", "biased_general", "cosine", "location"]
 )
-def test_a_dot_product_in_disguise_says_which_one(name: str) -> None:
+def test_as_dot_gives_the_same_scores(name: str) -> None:
     *_, module, query, key, truth = case(name)
     q, k, scale = module.as_dot(query, key)  # type: ignore[operator]
     found = torch.einsum("bid,bjd->bij", q, k.expand(B, -1, -1)) * scale
@@ -199,7 +199,7 @@ def test_a_dot_product_in_disguise_says_which_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["additive", "concat"])
-def test_a_tanh_in_disguise_says_which_one(name: str) -> None:
+def test_as_additive_gives_the_same_scores(name: str) -> None:
     *_, module, query, key, truth = case(name)
     q, k, w = module.as_additive(query, key)  # type: ignore[operator]
     found = torch.einsum("bijh,h->bij", torch.tanh(q[:, :, None] + k[:, None]), w)
@@ -281,7 +281,7 @@ def test_a_location_score_looks_at_the_query_and_the_number_of_keys_only() -> No
     torch.testing.assert_close(shorter, one[..., : N - 1])
 
 
-def test_more_keys_than_positions_is_an_error_that_says_how_many() -> None:
+def test_more_keys_than_positions_is_an_error_with_their_number() -> None:
     query, key = torch.randn(M, DQ), torch.randn(N, DK)
     message = "has 3 positions but there are 5 keys; build it with max_length=5 or more"
     with pytest.raises(ValueError, match=message):

@@ -56,7 +56,7 @@ def test_a_square_causal_call_and_a_single_query_are_the_formula_too():
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_what_nobody_sees_does_not_reach_a_plain_call(bad: float):
+def test_hidden_numbers_do_not_reach_a_plain_call(bad: float):
     query, key, value = inputs()
     spoilt = [key.detach().clone(), value.detach().clone()]
     for tensor in spoilt:

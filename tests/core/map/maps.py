@@ -1,4 +1,4 @@
-"""Small maps, and a score that counts what it was asked for."""
+"""Small maps, and a score that counts the rows it computes."""
 
 from typing import Any
 

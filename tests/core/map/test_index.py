@@ -104,7 +104,7 @@ def test_a_map_can_be_walked_like_a_tensor() -> None:
         (..., M),
     ],
 )
-def test_no_more_rows_are_computed_than_asked_for(index: Any, rows: int) -> None:
+def test_only_the_selected_rows_are_computed(index: Any, rows: int) -> None:
     score = Counting()
     map = regard.attend(*inputs(B, H), score=score, return_map=True).map
     score.rows.clear()
@@ -135,7 +135,7 @@ def test_every_view_computes_each_row_once_and_a_block_at_a_time(look: Callable)
     assert max(score.rows) <= 2
 
 
-def test_a_map_that_nobody_looks_at_costs_no_score() -> None:
+def test_a_map_that_is_not_read_computes_no_score() -> None:
     score = Counting()
     regard.attend(*inputs(), score=score)
     alone = list(score.rows)

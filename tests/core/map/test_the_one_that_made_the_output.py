@@ -81,7 +81,7 @@ def test_a_step_of_the_optimizer_does_not_change_an_older_map(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["query", "key", "bias", "mask"])
-def test_a_map_whose_inputs_were_changed_in_place_says_so(name: str) -> None:
+def test_a_map_whose_inputs_were_changed_in_place_raises(name: str) -> None:
     q, k, v = inputs(B)
     bias, shown = numbers(M, N), numbers(M, N) > 0
     with torch.no_grad():  # with gradients, attend() keeps a copy of the mask

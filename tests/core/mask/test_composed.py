@@ -144,7 +144,9 @@ def test_seen_and_seeing_are_the_marginals(case: tuple[Mask, Tensor, int, int], 
 
 @settings(max_examples=60)
 @given(any_mask())
-def test_a_mask_that_says_it_ignores_queries_does(case: tuple[Mask, Tensor, int, int]) -> None:
+def test_masks_that_ignore_queries_are_the_same_for_all(
+    case: tuple[Mask, Tensor, int, int],
+) -> None:
     mask, truth, queries, _ = case
     if mask.ignores_queries() and queries:
         assert torch.equal(truth, truth[..., :1, :].expand_as(truth))

@@ -16,7 +16,7 @@ def test_the_last_query_sits_on_the_last_key() -> None:
     assert regard.window(1, 0).dense(2, 5).int().tolist() == [[0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
 
 
-def test_an_offset_says_where_the_first_query_stands() -> None:
+def test_an_offset_is_the_position_of_the_first_query() -> None:
     assert regard.causal(offset=0).dense(2, 5).int().tolist() == [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0]]
     assert regard.window(0, 1, offset=2).dense(2, 5).int().tolist() == [
         [0, 0, 1, 1, 0],
@@ -129,7 +129,7 @@ def test_segments_take_whole_numbers_only() -> None:
         regard.segments(torch.tensor(3))
 
 
-def test_numbers_are_no_mask_and_the_error_says_what_to_do() -> None:
+def test_float_masks_are_an_error_with_advice() -> None:
     for wrong, kind in (
         (torch.zeros(3, 5), "torch.float32"),
         (torch.ones(3, 5).int(), "torch.int32"),
@@ -173,7 +173,7 @@ def test_a_mask_has_no_truth_value() -> None:
         regard.causal() and regard.window(1, 1)
 
 
-def test_a_mask_says_what_it_is() -> None:
+def test_masks_have_a_readable_repr() -> None:
     mask = regard.causal() & ~regard.window(2, 3, offset=1) | regard.lengths([1, 2])
     assert repr(mask) == "((causal() & ~window(2, 3, offset=1)) | lengths(keys(2,)))"
     assert repr(regard.segments(torch.zeros(2, 5).long())) == "segments(2, 5)"

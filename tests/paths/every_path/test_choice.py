@@ -8,7 +8,7 @@ from tests.paths.every_path.cases import PATH_SCORE, SCORES, B, D, E, H, M, N, n
 
 
 @pytest.mark.parametrize(("path", "score"), PATH_SCORE)
-def test_asking_for_the_map_changes_no_bit(path: str, score: str) -> None:
+def test_returning_the_map_changes_no_bit(path: str, score: str) -> None:
     torch.manual_seed(0)
     module = SCORES[score]()
     q, k, v = torch.randn(B, H, M, D), torch.randn(B, H, N, D), torch.randn(B, H, N, E)
@@ -47,7 +47,7 @@ def test_the_automatic_choice_does_not_depend_on_the_map(size: tuple, more: dict
         ({"normalize": "hard"}, "gather"),
     ],
 )
-def test_explain_tells_the_path_and_why(more: dict, expected: str) -> None:
+def test_explain_returns_the_path_and_the_reason(more: dict, expected: str) -> None:
     q, k, v = torch.randn(2, H, 997, 64), torch.randn(2, H, 1009, 64), torch.randn(2, H, 1009, 64)
     if expected == "fused" and isinstance(more.get("mask"), type(regard.causal())):
         k, v = (k, v) if "bias" in more else (k[..., :997, :], v[..., :997, :])

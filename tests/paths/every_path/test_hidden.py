@@ -1,4 +1,4 @@
-"""What nobody sees reaches nothing, on every path."""
+"""Hidden numbers reach neither outputs nor gradients, on every path."""
 
 import math
 
