@@ -1,5 +1,6 @@
 """Translation and related tasks: a source sequence becomes a target sequence."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
@@ -230,7 +231,8 @@ class Translator(Predictor):
         model, tokenizer = self.model, self.target
         device = model.output.weight.device
         before = torch.tensor([[tokenizer.bos, *best.tokens[:-1]]], device=device)  # (1, T)
-        with capture(model) as recorded:
+        with warnings.catch_warnings(), capture(model) as recorded:
+            warnings.filterwarnings("ignore", "capture recorded nothing")  # without attention
             memory = model.encode(batch.source.to(device), batch.source_lengths.to(device))
             features = model.decode(memory, before)  # (1, T, D)
         shares = model.output(features)[0].softmax(-1)  # (T, vocabulary)
