@@ -338,13 +338,13 @@ def test_bad_inputs_raises_a_helpful_error():
         layer(x, mask=regard.causal(offset=3))
     with pytest.raises(ValueError, match="does not fit"):
         layer(x, mask=regard.lengths([1, 2]))
-    with pytest.raises(ValueError, match=r"step takes one position of each sequence, \(3, 1, 10\)"):
+    with pytest.raises(ValueError, match=r"one position of each .*\(3, 1, 10\)"):
         layer.step(x, layer.start(B))
-    with pytest.raises(ValueError, match=r"step takes one position of each sequence, \(2, 1, 10\)"):
+    with pytest.raises(ValueError, match=r"one position of each .*\(2, 1, 10\)"):
         layer.step(x[:, :1], layer.start(2))
     with pytest.raises(ValueError, match="has no map, since its state does not hold the keys"):
         layer.step(x[:, :1], layer.start(B), return_map=True)
-    with pytest.raises(ValueError, match=r"is for 3 sentences, .* got 4"):
+    with pytest.raises(ValueError, match=r"multiple of 3, .* got 4"):
         layer.start(4, x)
     with pytest.raises(ValueError, match="memory_mask needs a memory"):
         layer.start(B, memory_mask=torch.tensor([1, 2, 3]))

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.attention import attend
+from regard.attention.observer import observed
 from regard.core.mask import Mask, from_torch_mha
 
 
@@ -33,6 +34,7 @@ class TorchMultiheadAttention(nn.MultiheadAttention):
         # in evaluation nn.TransformerEncoderLayer would take the weights and skip this module
         self._qkv_same_embed_dim = False
 
+    @observed
     def forward(
         self,
         query: Tensor,
