@@ -107,7 +107,7 @@ def test_without_its_packages_the_command_names_the_extra(package, monkeypatch, 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_leaves_early_gets_no_traceback(unbuffered):
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": unbuffered}
-    command = [sys.executable, "-m", "regard", "doctor"]
+    command = [sys.executable, "-m", "regard", "data", "list"]
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
