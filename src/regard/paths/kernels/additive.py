@@ -35,6 +35,7 @@ def additive_scores(
 ) -> Tensor:
     """Score every query and key by w · tanh(q + k). Bahdanau et al. 2015, appendix A.1.2.
 
+    >>> import torch
     >>> additive_scores(torch.zeros(1, 2, 3), torch.ones(1, 5, 3), torch.ones(3)).shape
     torch.Size([1, 2, 5])
 
@@ -60,6 +61,7 @@ def additive_attention(
 
     C_i = Σ_j softmax_j(w · tanh(q_i + k_j)) v_j over the keys that query i sees; zero if none.
 
+    >>> import torch
     >>> value = torch.arange(5.0).reshape(1, 5, 1)
     >>> additive_attention(torch.zeros(1, 2, 3), torch.ones(1, 5, 3), torch.ones(3), value)
     tensor([[[2.],

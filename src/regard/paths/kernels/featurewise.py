@@ -38,6 +38,7 @@ def feature_attention(
     C_id = Σ_j softmax_j(c·tanh((q_id + k_jd)/c)) v_jd over the keys that query i sees, or zero.
     The paper's eq. 15 with the projections already made, and c = 5.
 
+    >>> import torch
     >>> value = torch.arange(5.0).reshape(1, 5, 1)
     >>> feature_attention(torch.zeros(1, 2, 1), torch.ones(1, 5, 1), value).round(decimals=3)
     tensor([[[2.],
