@@ -20,6 +20,7 @@ EXTRAS = {
     "datasets": "training",
     "pyarrow": "training",
     "pydantic": "training",
+    "regex": "training",
     "sacrebleu": "training",
     "safetensors": "training",
     "tensorboard": "training",
