@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regard
-from regard.core.mask import Grid
+from regard.core.mask import Grid, Mask
 from tests.core.mask.definitions import CPU
 
 
@@ -23,6 +23,42 @@ def test_an_offset_is_the_position_of_the_first_query() -> None:
         [0, 0, 0, 1, 1],
     ]
     assert not regard.causal(offset=-7).dense(3, 5).any()
+
+
+class EveryThird(Mask):
+    """A mask with no more than `block`."""
+
+    def block(self, rows: slice, keys: slice, grid: Grid) -> torch.Tensor:
+        query, key = torch.arange(rows.start, rows.stop), torch.arange(keys.start, keys.stop)
+        return (key - query.unsqueeze(-1)) % 3 == 0
+
+
+@pytest.mark.parametrize("step", [1, 2, 100])
+def test_a_mask_that_defines_only_its_blocks_has_a_key_range(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.core.mask.algebra.block_rows", lambda keys: step)
+    low, high, full = EveryThird().key_range(Grid(5, 7, 0, CPU))
+    assert low.tolist() == [0, 1, 2, 0, 1]
+    assert high.tolist() == [7, 5, 6, 7, 5]
+    assert isinstance(full, torch.Tensor)
+    assert not full.any()
+    for queries, keys in ((0, 7), (5, 0)):
+        low, high, full = EveryThird().key_range(Grid(queries, keys, 0, CPU))
+        assert low.tolist() == high.tolist() == [0] * queries
+        assert full is True
+
+
+def test_a_mask_that_defines_only_its_blocks_is_applied_and_composed() -> None:
+    x = torch.randn(2, 11, 3)
+    scores = x @ x.mT
+    hidden = (torch.arange(11) - torch.arange(11).unsqueeze(-1)) % 3 != 0
+    for mask, out in (
+        (EveryThird(), hidden),
+        (EveryThird() & regard.causal(), hidden | torch.ones(11, 11).triu(1).bool()),
+    ):
+        expected = torch.softmax(scores.masked_fill(out, -torch.inf), -1) @ x
+        torch.testing.assert_close(regard.attend(x, x, x, score="dot", mask=mask), expected)
 
 
 def test_decoding_step_by_step_sees_what_the_full_pass_sees() -> None:

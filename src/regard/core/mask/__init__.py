@@ -5,7 +5,8 @@ before `dense` or `block` is called. Positions are aligned so that the last quer
 key: with M queries and N keys, query i is at position i + N − M, or at i + `offset` if given.
 A mask keeps copies of its tensors, so that changing them later changes no gradient.
 
-To add one: a class with `block` and `key_range`, and a function that makes it, in a file here.
+To add one: a class with `block`, and a function that makes it, in a file here. `key_range` makes
+it faster; a mask with tensors also has `leading`, `tensors` and `check`. See ARCHITECTURE.md.
 """
 
 from regard.core.mask.algebra import Grid, Mask, as_mask, visible

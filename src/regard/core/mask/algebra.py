@@ -36,8 +36,16 @@ class Mask:
         raise NotImplementedError
 
     def key_range(self, grid: Grid) -> KeyRange:
-        """The interval of keys that each query can see."""
-        raise NotImplementedError
+        """The interval of keys that each query can see.
+
+        The default reads the whole mask, some rows at a time. Override it where the interval is
+        known without that: fast paths ask for it in every call.
+        """
+        if grid.queries == 0 or grid.keys == 0:
+            nothing = torch.zeros(grid.queries, dtype=torch.long, device=grid.device)
+            return KeyRange(nothing, nothing, True)
+        parts = [ranges.of_rows(block) for block in self._blocks(grid)]
+        return KeyRange(*(torch.cat(part, dim=-1) for part in zip(*parts, strict=True)))
 
     def spread(self, grid: Grid) -> torch.Size:
         """The leading dimensions of its blocks, which broadcast to those of the map."""
