@@ -1,5 +1,6 @@
 """`regard predict` and `regard translate`: a trained model applied to inputs of any kind."""
 
+import inspect
 import sys
 import time
 from collections.abc import Iterator
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
     from regard.tasks import Predictor
 
 TRANSLATE = ("sample", *SAMPLING, "scores", "longest", "trace")  # besides those of `predict`
-OPTIONS = (
-    *("beam", "n_best", "penalty", "prefix", "copy_unknown", *TRANSLATE),
-    *("length", "count"),
-)  # that some tasks take and others do not
+EVERY_TASK = ("context", "run", "inputs", "text", "jsonl", "as_json", "buffer")
+"""Parameters of the command itself; each of the others is an option that some tasks take."""
 
 
 def predict(
@@ -82,7 +81,7 @@ def predict(
     """
     from regard.tasks import load
 
-    params = {name: context.params[name] for name in OPTIONS}
+    params = {name: context.params[name] for name in task_options()}
     given = {name: value for name, value in params.items() if not (value is None or value is False)}
     if trace is not None:
         check_output(trace, option="--trace", new_folders=False)
@@ -113,6 +112,15 @@ def predict(
         store_trace(answer.traced, trace)
 
 
+def task_options() -> list[str]:
+    """Return the names of the options of `regard predict` that some tasks take and others do not.
+
+    >>> task_options()[:2]
+    ['beam', 'n_best']
+    """
+    return [name for name in inspect.signature(predict).parameters if name not in EVERY_TASK]
+
+
 def check_given(predictor: "Predictor", given: dict[str, Any], method: str = "predict") -> None:
     """Raise if an option was given that the task of the run does not take."""
     from regard.tasks import predict_options, trace_options
@@ -122,7 +130,7 @@ def check_given(predictor: "Predictor", given: dict[str, Any], method: str = "pr
         known |= set(TRANSLATE)
     for name in given:
         if name not in known:
-            takes = ", ".join(_flag(each) for each in OPTIONS if each in known) or "none of these"
+            takes = ", ".join(_flag(each) for each in task_options() if each in known) or "none"
             raise typer.BadParameter(
                 f"{_flag(name)} is not an option of the task {predictor.task}, which takes {takes}"
             )
