@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from regard.trace import Trace
 
 SUFFIXES = (".png", ".svg", ".html", ".attn")
-TOGETHER = {"image": 12, "hard": 11}  # examples that one figure shows by default
 
 
 def see(
@@ -108,12 +107,14 @@ def _inputs(
 ) -> tuple[Any, list[Any]]:
     """Return the predictor of a run, and what to show: an input, or examples of its test data."""
     from regard.tasks import load
+    from regard.visual.views import VIEWS
 
     if given and example is not None:
         raise typer.BadParameter("give INPUT or --example, not both")
     predictor = load(run)
     if not given:
-        last = example or (TOGETHER.get(predictor.task, 1) if figure else 1)
+        view = VIEWS.get(predictor.task)
+        last = example or (view.together if view is not None and figure else 1)
         try:
             found = predictor.examples(last)
         except (OSError, ValueError) as error:

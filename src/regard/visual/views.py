@@ -24,10 +24,11 @@ REASONS = 6  # past items in the figure of a recommendation
 
 
 class View(NamedTuple):
-    """How the traces of a task are shown; both are given traces of one example."""
+    """How the traces of a task are shown; each trace is of one example."""
 
     show: Callable[..., str]  # (trace, width=, color=) -> text
     figure: Callable[[Sequence[Trace], Path], Path] | None = None  # None: a grid of its maps
+    together: int = 1  # examples in one figure by default; 1: it takes one trace only
 
 
 def show(trace: Trace, *, width: int | None = None, color: Palette | None = None) -> str:
@@ -60,10 +61,9 @@ def figure(traces: Trace | Sequence[Trace], path: str | Path) -> Path:
     if not some:
         raise ValueError("a figure needs a trace, got none")
     view = VIEWS.get(_task(some[0]))
-    if len(some) > 1 and (_task(some[0]) not in TOGETHER or len({*map(_task, some)}) > 1):
-        raise ValueError(
-            f"a figure of several traces is for one of the tasks {' or '.join(TOGETHER)}"
-        )
+    if len(some) > 1 and (view is None or view.together < 2 or len({*map(_task, some)}) > 1):
+        tasks = [name for name, view in VIEWS.items() if view.together > 1]
+        raise ValueError(f"a figure of several traces is for one of the tasks {' or '.join(tasks)}")
     if view is None or view.figure is None:
         return draw(some[0], path)
     drawn = view.figure
@@ -272,9 +272,8 @@ VIEWS = {
     "recommend": View(_show_recommendations, _draw_reasons),
     "graph": View(_show_node, _draw_node),
     "memory": View(_show_tape, _draw_tape),
-    "image": View(_show_image, _draw_images),
+    "image": View(_show_image, _draw_images, together=12),
     "language": View(show_maps),
-    "hard": View(_show_choice, _draw_choices),
+    "hard": View(_show_choice, _draw_choices, together=11),
 }
 """By `about["task"]`; a task of your own may add itself."""
-TOGETHER = ("image", "hard")  # tasks of which several traces make one figure
