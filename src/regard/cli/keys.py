@@ -18,8 +18,8 @@ MODEL = {  # the options of `regard.models.build` that a configuration can hold
     "dim": "width of the layers",
     "heads": "number of attention heads",
     "kv_heads": "number of heads of keys and values, if fewer",
-    "score": "dot, scaled_dot, cosine, general, biased_general, additive, concat, location",
-    "attention": "global, local, predictive, sparsemax, entmax15, hard or gumbel",
+    "score": "",  # the names of `regard.models.options.SCORES`
+    "attention": "",  # the names of `regard.models.aligner.ALIGNERS`
     "window": "half the width of local attention",
     "width": "width of the maxout layer",
     "join": "how context and state are joined: tanh or concatenate",
@@ -85,8 +85,11 @@ def settings_keys(kind: Any) -> list[Key]:
 def _model_keys() -> list[Key]:
     """Return the options of `regard.models.build`, each with the kinds that take it."""
     from regard.models import PRESETS
+    from regard.models.aligner import ALIGNERS
     from regard.models.build import KINDS, options_of
+    from regard.models.options import SCORES
 
+    about = {**MODEL, "score": ", ".join(SCORES), "attention": ", ".join(ALIGNERS)}
     kinds = [kind for kind in KINDS if kind != "language"]
     presets = sorted({preset for kind in kinds for preset in PRESETS.get(kind, {})})
     keys = [
@@ -102,7 +105,7 @@ def _model_keys() -> list[Key]:
         of = "" if takers == kinds else f"of {', '.join(takers)}"
         known = {type(value) for value in values.values()} - {NoneType}
         type_ = _type(known.pop()) if len(known) == 1 else "int"
-        keys.append(Key(name, type_, default, "; ".join(filter(None, (MODEL[name], of)))))
+        keys.append(Key(name, type_, default, "; ".join(filter(None, (about[name], of)))))
     return keys
 
 

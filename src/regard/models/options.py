@@ -1,20 +1,20 @@
 """Scores, positions, self-attentions and norms by name, for models that know their widths."""
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
 from regard.core.names import did_you_mean
+from regard.core.score import SCORES as WITHOUT_PARAMETERS
 from regard.core.score import (
     ActivatedGeneral,
     Additive,
     BiasedGeneral,
     Concat,
     Cosine,
-    Dot,
     General,
     Location,
-    ScaledDot,
     Score,
 )
 from regard.layers.efficient import EfficientAttention
@@ -25,9 +25,13 @@ from regard.layers.transformer import PostNorm, PreNorm, SelfAttention
 MAX_LOCATIONS = 512
 """Source positions that a location score made by name has weights for."""
 
+
+def _unsized(kind: type[nn.Module], query_dim: int, key_dim: int) -> nn.Module:
+    return kind()
+
+
 SCORES: dict[str, Callable[[int, int], nn.Module]] = {
-    "dot": lambda query_dim, key_dim: Dot(),
-    "scaled_dot": lambda query_dim, key_dim: ScaledDot(),
+    **{name: partial(_unsized, type(score)) for name, score in WITHOUT_PARAMETERS.items()},
     "cosine": lambda query_dim, key_dim: Cosine(),
     "general": General,
     "biased_general": BiasedGeneral,
@@ -36,7 +40,7 @@ SCORES: dict[str, Callable[[int, int], nn.Module]] = {
     "concat": lambda query_dim, key_dim: Concat(query_dim, key_dim, query_dim),
     "location": lambda query_dim, key_dim: Location(query_dim, MAX_LOCATIONS),
 }
-"""From query_dim and key_dim to a score with its own parameters."""
+"""From query_dim and key_dim to a score with its own parameters, if it has any."""
 
 SELF_ATTENTIONS: dict[str, SelfAttention] = {
     "dot": MultiHeadAttention,  # quadratic in the number of positions
@@ -67,7 +71,7 @@ def find_score(score: str | Callable, query_dim: int, key_dim: int) -> Score:
         return score(query_dim, key_dim)
     if score not in SCORES:
         raise ValueError(f"unknown score {score!r}{did_you_mean(score, SCORES)}")
-    if score in ("dot", "scaled_dot", "cosine") and query_dim != key_dim:
+    if score in WITHOUT_PARAMETERS and query_dim != key_dim:
         raise ValueError(
             f"score {score!r} needs decoder states as wide as the encoder's, got {query_dim} and "
             f"{key_dim}; choose hidden accordingly, or score='general'"
