@@ -220,7 +220,7 @@ def test_every_score_without_parameters_goes_by_its_name(name: str) -> None:
 
 
 def test_every_normalizer_goes_by_its_name() -> None:
-    assert set(NORMALIZERS) == {"softmax", "sparsemax", "entmax15", "hard", "gumbel"}
+    assert {"softmax", "sparsemax", "entmax15", "hard", "gumbel"} <= set(NORMALIZERS)
     for name in NORMALIZERS:
         assert attend(normalize=name).shape == (B, M, E)
 
