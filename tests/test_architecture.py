@@ -190,6 +190,28 @@ def test_nothing_is_loaded_that_is_not_needed(code, light):
     assert loaded & (heavy | light) == set()
 
 
+def test_the_table_of_folders_is_complete_and_in_the_order_of_imports():
+    page = (SOURCE.parents[1] / "ARCHITECTURE.md").read_text("utf-8")
+    table = page.partition("| folder |")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [line.split("|")[1] for line in table]
+    rows = [[name.strip(" `/").replace("/", ".") for name in cell.split(",")] for cell in cells]
+    listed = [name for row in rows for name in row]
+    folders = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").is_file()}
+    assert set(listed) == folders | {"paths.kernels"}
+    ranks = [RANK[name] for name in listed]
+    assert ranks == sorted(ranks)
+
+
+def test_type_checkers_see_every_export():
+    import regard
+
+    tree = ast.parse((SOURCE / "__init__.py").read_text("utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    found = {node.module: {alias.name for alias in node.names} for node in imports}
+    assert found == {module: set(names) for module, names in regard._EXPORTS.items()}
+
+
 def test_every_export_is_there_and_nothing_else():
     import regard
 

@@ -4,7 +4,7 @@ A normalizer is any callable `(scores, mask) -> weights` with scores (..., M, N)
 mask that broadcasts to it (True = may attend) or None. Those here give hidden keys exactly
 zero and a query that sees nothing a row of zeros, with finite gradients.
 
-To add one: write the function here and put it in `NORMALIZERS`.
+To add one: write the function here and put it into `NORMALIZERS`. See ARCHITECTURE.md.
 """
 
 import math

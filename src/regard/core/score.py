@@ -18,8 +18,8 @@ a sum of products soon leaves the range of float16.
 | cosine | β cos(q, k) |
 | location | W q, one score per position |
 
-To add one: write the function here, a module if it has parameters, and its name in `SCORES`
-if it has none. See ARCHITECTURE.md.
+To add one: write the function and a module here, and put the name into `SCORES`, or into
+`WITH_PARAMETERS` if it has parameters. See ARCHITECTURE.md.
 """
 
 import math

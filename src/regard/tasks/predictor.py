@@ -56,7 +56,11 @@ class Predictor(Protocol):
         """Return what the model attends to for one input, for `show`, `figure`, `page`, `save`.
 
         `about["task"]` is the name of the task, by which `regard.visual` chooses how to draw it;
-        whatever else a drawing needs is in `about` as JSON, so that it survives a file.
+        whatever else a drawing needs is in `about` as JSON, so that it survives a file. A call has
+        a map (heads, M, N) and the names of the token lists of its rows and columns:
+
+            call = Call("pooling", map, "row", "letter")
+            Trace([call], {"row": ["row"], "letter": ["a", "b"]}, {"task": self.task})
         """
         ...
 
