@@ -28,7 +28,6 @@ ORDER = (
     ("recipes",),
     ("tasks",),
     ("claims",),
-    ("serving", "studio"),
     ("",),  # regard/__init__.py, the list of exports
     ("cli",),
     ("__main__",),
