@@ -129,7 +129,6 @@ def test_the_source_keeps_the_rules():
         ("data/text.py", "from regard.models import seq2seq", "may not import regard.models"),
         ("training/loop.py", "from regard.tasks import translate", "may not import"),
         ("visual/page/page.py", "from regard.cli import main", "may not import regard.cli"),
-        ("serving/api.py", "from regard.studio import app", "may not import regard.studio"),
         ("core/score.py", "import numba", "numba must be imported where it is used"),
         ("paths/fused.py", "import numba", "numba must be imported where it is used"),
         ("layers/graph.py", "try:\n    import rich\nexcept ImportError: pass", "rich must be"),
