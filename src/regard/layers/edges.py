@@ -12,6 +12,8 @@ from torch import Tensor
 
 from regard.core.blocks import BLOCK_ELEMENTS, by_rows, can_inspect_values, in_functorch
 from regard.core.map import AttentionMap
+from regard.core.mask import Grid, Mask, visible
+from regard.core.request import is_moderate
 from regard.core.score import Score
 
 CACHED_ELEMENTS = 2**19
@@ -56,6 +58,22 @@ def check_edges(edges: Tensor, nodes: int) -> None:
     low, high = (int(end) for end in edges.aminmax())
     if low < 0 or high >= nodes:
         raise ValueError(f"edges should be node numbers from 0 to {nodes - 1}, got {low} to {high}")
+
+
+def zero_isolated(nodes: Tensor, edges: Tensor | None, mask: Mask | Tensor | None) -> Tensor:
+    """The nodes (N, dim) with zeros where there is no edge: NaN there reaches no gradient."""
+    if is_moderate(nodes):
+        return nodes
+    if edges is not None:
+        connected = torch.zeros(len(nodes), dtype=torch.bool, device=nodes.device)
+        connected = connected.index_fill(0, edges.flatten(), True)
+    else:
+        assert mask is not None
+        mask = mask if isinstance(mask, Mask) else visible(mask)
+        grid = Grid(len(nodes), len(nodes), 1, nodes.device)
+        mask.check(grid)
+        connected = (mask.seen(grid) | mask.seeing(grid)).view(-1, len(nodes)).any(0)
+    return torch.where(connected.unsqueeze(-1), nodes, 0.0)
 
 
 def edge_scores(score: Score, query: Tensor, key: Tensor, target: Tensor, source: Tensor) -> Tensor:

@@ -16,7 +16,14 @@ from regard.core.request import make_request
 from regard.core.score import Score
 from regard.layers.checks import check_dropout, check_sizes
 from regard.layers.dropout import drop
-from regard.layers.edges import check_edges, edge_map, edge_scores, edge_softmax, edge_sum
+from regard.layers.edges import (
+    check_edges,
+    edge_map,
+    edge_scores,
+    edge_softmax,
+    edge_sum,
+    zero_isolated,
+)
 
 
 class AttendedEdges(NamedTuple):
@@ -193,6 +200,7 @@ class GraphAttention(nn.Module):
             `Attended(output, map)` with a lazy map (heads, N, N).
         """
         self._check(nodes, edges, mask)
+        nodes = zero_isolated(nodes, edges, mask)
         value = self.value(nodes).unflatten(-1, (self.heads, self.out_dim))  # (N, heads, dim)
         of_nodes = getattr(self.score, "of_nodes", None)
         query, key = (value, value) if of_nodes is None else of_nodes(nodes, value)

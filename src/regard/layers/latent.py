@@ -7,7 +7,7 @@ from regard.attention import Attended, attend
 from regard.attention.observer import observed
 from regard.core.mask import Mask, causal
 from regard.layers.cache import Past
-from regard.layers.masking import mask_over_heads
+from regard.layers.masking import mask_over_heads, zero_hidden
 from regard.layers.position import Rotary
 
 
@@ -90,13 +90,14 @@ class LatentAttention(nn.Module):
 
         Returns: (batch, N, dim), or `Attended(output, map)`
         """
-        query, (latents, position) = self._queries(x, 0), self._latents(x, 0)
+        mask = None if mask is None else mask_over_heads(mask)
+        queries, keys, _ = zero_hidden(x, x, x, mask)
+        query, (latents, position) = self._queries(queries, 0), self._latents(keys, 0)
         key, value = (
             projection(latents).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for projection in (self.key_projection, self.value_projection)
         )  # (batch, heads, N, head_dim)
         key = torch.cat([key, position.unsqueeze(1).expand(-1, self.heads, -1, -1)], -1)
-        mask = None if mask is None else mask_over_heads(mask)
         dropout = self.dropout if self.training else 0.0
         context, map = attend(query, key, value, mask=mask, dropout=dropout, return_map=True)
         output = self.output_projection(context.transpose(1, 2).flatten(-2))

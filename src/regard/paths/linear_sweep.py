@@ -235,8 +235,8 @@ def _rise(state: LinearState, key: Tensor, value: Tensor) -> float:
     highest = torch.maximum(state.maximum, largest(key))
     rise = highest - torch.maximum(state.maximum, key[:, :1])
     rise = rise.masked_fill(highest == torch.finfo(key.dtype).min, 0)  # no key at all
-    nan = 0 * value.sum((1, 2))  # (n,), or zero
-    finite = (state.sums.sum((1, 2)) + state.normalizer.sum((1, 2))).isfinite()
+    nan = (0 * value).sum((1, 2))  # (n,), or zero; the sum of large numbers may be infinite
+    finite = (0 * state.sums).sum((1, 2)) + (0 * state.normalizer).sum((1, 2)) == 0
     steepest = (rise.amax((1, 2)) + nan).masked_fill(~finite, 0).amax()
     if torch._C._are_functorch_transforms_active():
         steepest = _over_vmap(steepest.detach())

@@ -71,3 +71,14 @@ def test_empty_batches_and_values_stay_empty(leading, value_dim, causal):
     assert output.shape == (*leading, 9, value_dim)
     output.sum().backward()
     assert not query.grad.any()
+
+
+def test_large_finite_values_leave_steep_keys_exact():
+    """Values whose sum overflows are finite: the pieces after them still rise too far to share."""
+    torch.manual_seed(0)
+    query, key, value = torch.randn(1, 200, 3), torch.zeros(1, 200, 3), torch.randn(1, 200, 8)
+    key[0, 3], value[0, 3] = 40.0, 1e38
+    key[0, 150:] = 100 * torch.arange(50.0).unsqueeze(-1)
+    found = linear(query, key, value, causal=True)
+    expected = linear(query.double(), key.double(), value.double(), causal=True)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
