@@ -25,6 +25,29 @@ def test_csv_tsv_json_lines_and_gzip_are_read(tmp_path):
     assert read_documents(lines, text="t", label="y").labels == [1, 0]
 
 
+def test_parquet_saved_datasets_and_other_delimiters_are_read(tmp_path):
+    import datasets
+
+    rows = {"review": ["good", "bad"], "stars": [1, 0]}
+    classes = datasets.ClassLabel(names=["neg", "pos"])
+    dataset = datasets.Dataset.from_dict(rows).cast_column("stars", classes)
+    dataset.to_parquet(tmp_path / "a.parquet")
+    dataset.save_to_disk(tmp_path / "saved")
+    names = {"text": "review", "label": "stars"}
+    found = read_documents(tmp_path / "a.parquet", **names)
+    assert (found.texts, found.labels, found.classes) == (["good", "bad"], [1, 0], ["0", "1"])
+    found = read_documents(tmp_path / "saved", **names)
+    assert (found.texts, found.labels, found.classes) == (["good", "bad"], [1, 0], ["neg", "pos"])
+    other = tmp_path / "a.data"
+    other.write_text("text;label\ngood, really;1\nbad;0\n")
+    assert read_documents(other, format="csv").texts == ["good, really", "bad"]
+    assert read_documents(other, format="tsv", delimiter=";").texts == ["good, really", "bad"]
+    with pytest.raises(
+        ValueError, match=r"no column 'text'.*choose with data.text= and data.label"
+    ):
+        read_documents(tmp_path / "saved")
+
+
 def test_a_zip_of_folders_has_classes_and_folds(tmp_path):
     path = tmp_path / "reviews.zip"
     with zipfile.ZipFile(path, "w") as archive:

@@ -10,11 +10,14 @@ from regard.data import (
     Pairs,
     from_dataset,
     read_aligned,
+    read_csv,
     read_dictionary,
     read_fixed_width,
     read_frames,
     read_jsonl,
     read_pairs,
+    read_parquet,
+    read_text,
     read_tsv,
     write_frames,
 )
@@ -150,7 +153,7 @@ def test_many_bad_lines_are_all_counted_and_the_first_are_named(write):
     report = read_tsv(path, bad="skip").report
     assert report.count == report.reasons["1 column instead of 2"] == 1009
     assert len(report.examples) == 20
-    assert str(report).endswith("and 989 more")
+    assert str(report).endswith("bad: 1 column instead of 2 (lines 2, 3, 4, and 1,006 more)")
 
 
 def test_invalid_utf8_in_an_aligned_file_skips_the_pair_and_says_which_side(write):
@@ -334,3 +337,170 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path):
 def test_a_file_that_is_not_there_is_said_to_be_missing_whatever_its_name(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no file .*nowhere"):
         read_pairs(tmp_path / "nowhere")
+
+
+def compressed(path, text, ending):
+    import pyarrow as pa
+
+    path = path.with_name(path.name + ending)
+    with pa.output_stream(str(path), compression="zstd" if ending == ".zst" else "gzip") as file:
+        file.write(text.encode())
+    return path
+
+
+CSV = 'id;de;en\n1;"eine; Katze";a cat\n2;"zwei\nZeilen";two lines\n3;"ein ""Wort""";고양이\n'
+OF_CSV = [("a cat", "eine; Katze"), ("two lines", "zwei\nZeilen"), ("고양이", 'ein "Wort"')]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", "~"])
+def test_csv_is_read_by_name_with_quotes_and_any_delimiter(write, delimiter):
+    path = write("a.csv", CSV.replace(";", delimiter))
+    given = {"delimiter": "~"} if delimiter == "~" else {}
+    expected = [(s, t.replace(";", delimiter)) for s, t in OF_CSV]
+    assert list(read_csv(path, source="en", target="de", **given)) == expected
+
+
+def test_csv_without_names_is_read_by_number(write):
+    assert list(read_csv(write("a.csv", "1,b\nc,d\n"), source=1, target=0)) == [
+        ("b", "1"),
+        ("d", "c"),
+    ]
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+def test_compressed_formats_are_read_by_their_endings(tmp_path, ending):
+    for name, text in (
+        ("a.csv", "source,target\none,eins\n"),
+        ("a.tsv", "one\teins\n"),
+        ("a.txt", "one ||| eins\n"),
+        ("a.jsonl", '{"source": "one", "target": "eins"}\n'),
+    ):
+        path = tmp_path / name
+        path.write_text(text)
+        path = compressed(path, text, ending) if ending else path
+        assert list(read_pairs(path)) == [("one", "eins")]
+
+
+def test_a_damaged_or_exploding_zstd_file_is_refused(tmp_path):
+    path = compressed(tmp_path / "a.tsv", "".join(f"{n}\t{n}\n" for n in range(9973)), ".zst")
+    path.write_bytes(path.read_bytes()[:-999])
+    with pytest.raises(ValueError, match="is damaged or truncated"):
+        read_tsv(path)
+    large = compressed(tmp_path / "b.tsv", "a" * (257 << 20), ".zst")
+    with pytest.raises(ValueError, match="has over 268,435,456 bytes"):
+        read_tsv(large)
+
+
+def test_many_lines_of_an_exploding_file_are_refused(tmp_path, monkeypatch):
+    from regard.data import files
+
+    monkeypatch.setattr(files, "SMALL", 4096)
+    for ending in (".gz", ".zst"):
+        path = compressed(tmp_path / "a.tsv", "aaaa\tbbbb\n" * 99991, ending)
+        with pytest.raises(ValueError, match="more than 100 times its size"):
+            read_tsv(path)
+
+
+def test_bad_rows_of_a_csv_are_reported_by_line(write):
+    raw = b'source,target\n"a\nb",c\nd\n\xff,e\nf,g,h\ni,\n'
+    pairs = read_csv(write("a.csv", raw), bad="skip")
+    assert list(pairs) == [("a\nb", "c")]
+    assert pairs.report.examples == [
+        (4, "1 column instead of 2"),
+        (5, "the row is not UTF-8"),
+        (6, "3 columns instead of 2"),
+        (7, "the target is empty"),
+    ]
+
+
+def test_text_is_read_with_a_tab_or_bars_or_another_delimiter(write):
+    tatoeba = write("deu.txt", "Go.\tGeh.\tCC-BY\nHi!\tHallo!\tCC-BY\n")
+    assert list(read_text(tatoeba)) == [("Go.", "Geh."), ("Hi!", "Hallo!")]
+    assert list(read_text(write("a.txt", "a b ||| c\nd ||| e\n"))) == [("a b", "c"), ("d", "e")]
+    assert list(read_text(write("b.txt", "a => b\n"), delimiter="=>")) == [("a", "b")]
+    assert list(read_text(write("c.txt", "16+75_91\n"))) == [("16+75", "91")]
+
+
+def test_columns_of_a_tsv_are_chosen_by_name(write):
+    path = write("a.tsv", "id\ten\tde\n1\tone\teins\n")
+    assert list(read_tsv(path, source="en", target="de")) == [("one", "eins")]
+
+
+def test_nested_keys_are_read_by_a_dot(write):
+    row = {"translation": {"en": "one", "de": "eins"}, "a.b": "literal"}
+    path = write("a.jsonl", json.dumps(row))
+    chosen = {"source": "translation.en", "target": "translation.de"}
+    assert list(read_jsonl(path, **chosen)) == [("one", "eins")]
+    assert list(read_jsonl(path, source="a.b", target="translation.de")) == [("literal", "eins")]
+
+
+def test_parquet_and_saved_datasets_are_read_by_column(tmp_path):
+    import datasets
+
+    rows = [{"translation": {"en": s, "de": t}, "note": 7} for s, t in EXPECTED]
+    dataset = datasets.Dataset.from_list(rows)
+    dataset.to_parquet(tmp_path / "a.parquet")
+    dataset.save_to_disk(tmp_path / "saved")
+    datasets.DatasetDict(train=dataset, test=dataset).save_to_disk(tmp_path / "splits")
+    chosen = {"source": "translation.en", "target": "translation.de"}
+    for name in ("a.parquet", "saved", "splits/train"):
+        assert list(read_pairs(tmp_path / name, **chosen)) == EXPECTED
+    with pytest.raises(ValueError, match=r"several splits \(test, train\): give .*splits/test"):
+        read_pairs(tmp_path / "splits")
+    for name in ("a.parquet", "saved"):
+        with pytest.raises(ValueError, match=r"no column 'en'.*choose with data.source= and data"):
+            read_pairs(tmp_path / name, source="en", target="note")
+        with pytest.raises(ValueError, match=r"all rows are bad.*no text in 'note' \(rows 1, 2, 3"):
+            read_pairs(tmp_path / name, source="translation.en", target="note")
+    raw = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(raw[: len(raw) // 2])
+    with pytest.raises(ValueError, match="damaged or not a Parquet file"):
+        read_parquet(tmp_path / "a.parquet")
+    (tmp_path / "saved" / "state.json").write_text("{")
+    with pytest.raises(ValueError, match="is damaged or not from save_to_disk"):
+        read_pairs(tmp_path / "saved")
+
+
+def test_an_exploding_parquet_file_is_refused(tmp_path, monkeypatch):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from regard.data import files
+
+    monkeypatch.setattr(files, "SMALL", 4096)
+    pq.write_table(pa.table({"source": ["a" * 999] * 9999, "target": ["b"] * 9999}), tmp_path / "a")
+    with pytest.raises(ValueError, match="more than 100 times its size"):
+        read_parquet(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.csv", "en,de\na,b\n", "no column 'source'; known: en, de; choose with data.source="),
+        ("a.csv", 'source,target\n"a"b,c\n', r'is not CSV.*data.delimiter.*data.format="tsv"'),
+        (
+            "a.tsv",
+            "a,b\n" * 7,
+            r"1 column instead of 2 \(lines 1, 2, 3, and 4 more\); .*data.format",
+        ),
+        (
+            "a.jsonl",
+            '{"en": "a", "de": "b"}\n' * 5,
+            r"no text under 'source' \(lines 1, 2, 3, and 2 more\); choose the keys with "
+            r"data.source= and data.target=; the first object has en, de",
+        ),
+        ("a.txt", "just words\n" * 4, r"no '_' anywhere \(lines .*data.delimiter or data.format"),
+        ("a.tsv", "a\tb\nc\n", 'skip them with data.bad="skip"'),
+        ("a.xyz", "a\tb\n", "unknown format 'xyz'.*choose with data.format="),
+    ],
+)
+def test_an_error_names_the_setting_that_fixes_it(write, name, text, words):
+    with pytest.raises(ValueError, match=words):
+        read_pairs(write(name, text))
+
+
+def test_an_option_that_a_format_does_not_take_is_named(write):
+    with pytest.raises(ValueError, match=r"the format jsonl takes no data\.delimiter"):
+        read_pairs(write("a.jsonl", "{}"), delimiter=";")
+    with pytest.raises(ValueError, match=r"data\.source of the format jsonl must be a name, got 0"):
+        read_pairs(write("a.jsonl", "{}"), source=0)

@@ -1,21 +1,37 @@
-"""Documents with a class: CSV, TSV, JSON lines, a zip of directories, or generated."""
+"""Documents with a class: tables, JSON lines, a zip of directories, or generated."""
 
-import csv
 import dataclasses
-import io
 import json
 import random
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from regard.core.names import did_you_mean
-from regard.data.files import Bad, Report, check_bad, check_expansion, readable, text_lines
+from regard.data.files import (
+    Bad,
+    Report,
+    check_bad,
+    check_expansion,
+    format_of,
+    readable,
+    text_lines,
+)
+from regard.data.tables import (
+    SURROGATE,
+    Columns,
+    MissingColumnError,
+    cell,
+    csv_rows,
+    is_saved_dataset,
+    parquet_rows,
+    saved_rows,
+)
 
 FOLD = re.compile(r"cv(\d)\d\d")  # the tag in the names of Pang & Lee's polarity dataset
-LONGEST = 2**31 - 1  # characters of a document in a CSV; by itself the csv module stops at 131,072
+SETTINGS = ("text", "label")  # of the table [data], which choose the columns
 
 
 @dataclass(frozen=True)
@@ -66,93 +82,119 @@ class Documents:
 
 
 def read_documents(
-    path: str | Path, *, text: str = "text", label: str = "label", bad: Bad = "refuse"
+    path: str | Path,
+    *,
+    text: str = "text",
+    label: str = "label",
+    format: str | None = None,
+    delimiter: str | None = None,
+    bad: Bad = "refuse",
 ) -> Documents:
     """Read documents and their classes.
 
-    `.csv` and `.tsv` (plain or gzipped) have a first line with the names of the columns; a TSV has
-    no quoting. `.jsonl` has an object per line. A `.zip` has a directory for each class and a text
-    file for each document; a name such as `cv734_10001.txt` puts it into fold 7.
+    `.csv` and `.tsv` have a first line with the names of the columns; a TSV has no quoting.
+    `.jsonl` has an object per line. These may be compressed (`.gz`, `.zst`). `.parquet` files and
+    directories of `save_to_disk` (of the `datasets` library) have columns. A `.zip` has a directory
+    for each class and a text file for each document; a name such as `cv734_10001.txt` puts it into
+    fold 7.
 
     Args:
-        path: the file
+        path: the file or directory
         text: the column, or key, of the text
         label: the column, or key, of the class
+        format: "csv", "tsv", "jsonl", "parquet", "dataset" or "zip"; by default, by the name
+        delimiter: of a CSV or TSV; by default, the most frequent of , ; | and tab in the first
+            line of a CSV
         bad: "refuse" raises if a row is bad, "skip" leaves it out
     """
     check_bad(bad)
-    path = readable(path)
-    kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
+    kind = format or ("dataset" if is_saved_dataset(path) else format_of(path))
+    if kind != "dataset":
+        path = readable(path)
+    path = Path(path)
+    if delimiter is not None and kind not in ("csv", "tsv"):
+        raise ValueError(f"{path}: the format {kind} takes no data.delimiter; leave it out")
     if kind == "zip":
         return _read_zip(path)
-    readers: dict[str, Callable[[Path, str, str, Report], Iterator[tuple[str, str]]]]
-    readers = {"csv": _csv, "tsv": _tsv, "jsonl": _jsonl}
-    if kind not in readers:
+    report, names = Report(path), (text, label)
+    report.advice = "choose data.text= and data.label=, or data.format"
+    if kind in ("csv", "tsv"):
+        table = csv_rows(path, delimiter) if kind == "csv" else _tsv_rows(path, delimiter or "\t")
+        rows = list(_columns(table, path, names, report))
+    elif kind in ("parquet", "dataset"):
+        report.unit = "row"
+        read = parquet_rows if kind == "parquet" else saved_rows
+        rows = list(_good(read(path, names, SETTINGS), names, report))
+    elif kind == "jsonl":
+        rows = list(_good(_objects(path, names, report), names, report))
+    else:
         raise ValueError(
-            f"unknown format of {path}: expected .csv, .tsv or .jsonl (.gz may follow), or .zip"
+            f"unknown format of {path}: expected .csv, .tsv or .jsonl (.gz or .zst may follow), "
+            ".parquet, .zip, or a directory of save_to_disk; choose with data.format="
         )
-    report = Report(path)
-    rows = list(readers[kind](path, text, label, report))
     report.check(bad)
     return Documents.of(rows)
 
 
-def _csv(path: Path, text: str, label: str, report: Report) -> Iterator[tuple[str, str]]:
-    stream = io.StringIO("\n".join(line for _, line in text_lines(path)))
-    csv.field_size_limit(LONGEST)
-    try:
-        yield from _table(csv.reader(stream, strict=True), path, text, label, report)
-    except csv.Error as error:
-        raise ValueError(f"{path} is not CSV: {error}") from error
-
-
-def _tsv(path: Path, text: str, label: str, report: Report) -> Iterator[tuple[str, str]]:
-    rows = (line.split("\t") for _, line in text_lines(path))
-    yield from _table(rows, path, text, label, report)
-
-
-def _table(
-    rows: Iterable[list[str]], path: Path, text: str, label: str, report: Report
-) -> Iterator[tuple[str, str]]:
-    """Two columns of a table with a header."""
-    names: list[str] | None = None
-    for number, row in enumerate(rows, start=1):
-        if names is None:
-            names = row
-            for name in (text, label):
-                if name not in names:
-                    raise ValueError(f"{path} has no column {name!r}{did_you_mean(name, names)}")
-            continue
-        if not row:
-            continue
-        report.lines += 1
-        if len(row) != len(names):
-            columns = f"{len(row)} column{'s' if len(row) != 1 else ''}"
-            report.add(number, f"{columns} instead of {len(names)}")
-            continue
-        found = row[names.index(text)], row[names.index(label)].strip()
-        if all(part.strip() for part in found):
-            yield found
-        else:
-            report.add(number, "the text is empty" if found[1] else "the class is empty")
-
-
-def _jsonl(path: Path, text: str, label: str, report: Report) -> Iterator[tuple[str, str]]:
+def _tsv_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in text_lines(path):
+        if line:
+            yield number, line.split(delimiter)
+
+
+def _columns(
+    rows: Iterable[tuple[int, list[str]]], path: Path, names: tuple[str, str], report: Report
+) -> Iterator[tuple[str, str]]:
+    """Both columns of a table with names in its first row."""
+    columns = Columns(path, names, settings=SETTINGS)
+    for number, row in rows:
+        try:
+            found = columns.pick(row)
+        except MissingColumnError:
+            raise
+        except ValueError as error:
+            report.lines += 1
+            report.add(number, str(error))
+            continue
+        if found is None:
+            continue
         report.lines += 1
+        text, label = found[0], found[1].strip()
+        if SURROGATE.search(text + label):
+            report.add(number, "the row is not UTF-8")
+        elif text.strip() and label:
+            yield text, label
+        else:
+            report.add(number, "the text is empty" if label else "the class is empty")
+
+
+def _objects(
+    path: Path, names: tuple[str, str], report: Report
+) -> Iterator[tuple[int, tuple[Any, Any]]]:
+    for number, line in text_lines(path):
         try:
             record = json.loads(line)
         except (json.JSONDecodeError, RecursionError):
-            report.add(number, "not JSON")
-            continue
-        if not isinstance(record, dict):
-            report.add(number, "not a JSON object")
-        elif not isinstance(record.get(text), str) or not record[text].strip():
-            report.add(number, f"no text under {text!r}")
-        elif not isinstance(record.get(label), str | int):
-            report.add(number, f"no class under {label!r}")
+            record = None
+        if isinstance(record, dict):
+            yield number, (cell(record, names[0]), cell(record, names[1]))
         else:
-            yield record[text], str(record[label])
+            report.lines += 1
+            report.add(number, "not JSON" if record is None else "not a JSON object")
+
+
+def _good(
+    rows: Iterable[tuple[int, tuple[Any, Any]]], names: tuple[str, str], report: Report
+) -> Iterator[tuple[str, str]]:
+    """The rows whose two values are a text and a class."""
+    for number, (text, label) in rows:
+        report.lines += 1
+        if not isinstance(text, str) or not text.strip():
+            report.add(number, f"no text under {names[0]!r}")
+        elif not isinstance(label, str | int):
+            report.add(number, f"no class under {names[1]!r}")
+        else:
+            yield text, str(label)
 
 
 def _read_zip(path: Path) -> Documents:

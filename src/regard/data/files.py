@@ -1,21 +1,25 @@
 """Data files, possibly damaged or hostile: lines, npz arrays, and a report of bad lines."""
 
 import gzip
+import io
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal, cast
 
 import numpy as np
 
-GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
+GZIP = b"\x1f\x8b"  # the first bytes of a gzip file,
+ZSTD = b"\x28\xb5\x2f\xfd"  # and of a zstd file
+COMPRESSED = (".gz", ".zst")  # endings that come after that of the format
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LONGEST_LINE = 256 << 20  # bytes
 MOST_EXPANSION = 100  # times the size of a compressed file,
 SMALL = 256 << 20  # or this many bytes
 SHOWN = 20  # bad lines that are reported by number; the others are counted
+FEW = 3  # or this many, if all have the same reason
 
 Bad = Literal["refuse", "skip"]
 
@@ -45,16 +49,41 @@ def lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     """
     path = readable(path)
     try:
-        with gzip.open(path, "rb") if is_gzip(path) else path.open("rb") as stream:
-            number = 0
+        with _open(path) as stream:
+            number = size = 0
             while line := stream.readline(LONGEST_LINE + 1):
                 number += 1
                 if len(line) > LONGEST_LINE:
                     raise ValueError(f"{path}, line {number}, has over {LONGEST_LINE:,} bytes")
+                size += len(line)
+                check_expansion(path, size)
                 text = line.removesuffix(b"\n").removesuffix(b"\r")
                 yield number, text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (EOFError, OSError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # not of gzip or zstd
+            raise
         raise ValueError(f"{path} is damaged or truncated: {error}") from error
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file that may be compressed by gzip or zstd, as its first bytes tell."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start == ZSTD:
+        import pyarrow as pa  # type: ignore[import-untyped]
+
+        return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
+    return cast(BinaryIO, gzip.open(path)) if start[:2] == GZIP else path.open("rb")
+
+
+def format_of(path: str | Path) -> str:
+    """The ending of a file's name, without that of its compression.
+
+    >>> format_of("pairs.CSV.gz"), format_of("pairs")
+    ('csv', '')
+    """
+    path = Path(path)
+    return Path(path.stem if path.suffix in COMPRESSED else path.name).suffix[1:].lower()
 
 
 def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -130,6 +159,8 @@ class Report:
 
     def __init__(self, name: str | Path) -> None:
         self.name = str(name)
+        self.unit = "line"  # or "row"
+        self.advice = ""  # the setting to change if all lines are bad
         self.lines = 0
         self.reasons: Counter[str] = Counter()
         self.examples: list[tuple[int, str]] = []  # the first SHOWN, (line number from 1, reason)
@@ -152,20 +183,26 @@ class Report:
             ValueError: with line numbers and reasons
         """
         if self.lines == 0:
-            raise ValueError(f"{self.name} is empty: expected at least one line")
+            raise ValueError(f"{self.name} is empty: expected at least one {self.unit}")
         if self.count == self.lines:
-            raise ValueError(f"all lines are bad. {self}")
+            advice = f"; {self.advice}" if self.advice else ""
+            raise ValueError(f"all {self.unit}s are bad. {self}{advice}")
         if self.count and bad == "refuse":
-            raise ValueError(f"{self}; correct them, or skip them with bad='skip'")
+            raise ValueError(f'{self}; correct them, or skip them with data.bad="skip"')
 
     def __str__(self) -> str:
         if not self.count:
-            return f"{self.name}: {self.lines} lines, all good"
-        shown = ", ".join(f"line {line} ({reason})" for line, reason in self.examples)
-        more = self.count - len(self.examples)
-        rest = f", and {more} more" if more else ""
-        are = "line is" if self.lines == 1 else "lines are"
-        return f"{self.name}: {self.count} of {self.lines} {are} bad: {shown}{rest}"
+            return f"{self.name}: {self.lines} {self.unit}s, all good"
+        if len(self.reasons) == 1 and self.count > 1:
+            numbers = ", ".join(str(line) for line, _ in self.examples[:FEW])
+            shown, more = f"{self.examples[0][1]} ({self.unit}s {numbers}", self.count - FEW
+        else:
+            shown = ", ".join(f"{self.unit} {line} ({reason})" for line, reason in self.examples)
+            more = self.count - len(self.examples)
+        shown += f", and {more:,} more" if more > 0 else ""
+        shown += ")" if len(self.reasons) == 1 and self.count > 1 else ""
+        are = " is" if self.lines == 1 else "s are"
+        return f"{self.name}: {self.count} of {self.lines} {self.unit}{are} bad: {shown}"
 
 
 def check_bad(bad: str) -> None:

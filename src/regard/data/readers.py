@@ -1,16 +1,27 @@
-"""Readers of paired text: TSV, aligned files, JSON lines, dictionaries, fixed width, datasets."""
+"""Readers of paired text: tables, JSON lines, aligned files, dictionaries, fixed width."""
 
+import inspect
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from regard.core.names import did_you_mean
-from regard.data.files import Bad, Report, check_bad, lines
+from regard.data.files import Bad, Report, check_bad, format_of, lines
 from regard.data.frames import read_frames
 from regard.data.pairs import Pair, Pairs
+from regard.data.tables import (
+    SURROGATE,
+    Columns,
+    MissingColumnError,
+    cell,
+    csv_rows,
+    is_saved_dataset,
+    parquet_rows,
+    saved_rows,
+)
 
 # A line to a pair, or None for a comment; raises ValueError with what is wrong.
 Parse = Callable[[str], tuple[str, str] | None]
@@ -19,35 +30,73 @@ Parse = Callable[[str], tuple[str, str] | None]
 def read_tsv(
     path: str | Path,
     *,
-    source: int = 0,
-    target: int = 1,
+    source: int | str = 0,
+    target: int | str = 1,
     columns: int | None = None,
+    delimiter: str = "\t",
     bad: Bad = "refuse",
     store: str | Path | None = None,
 ) -> Pairs:
-    """Read two columns of tab-separated text, plain or gzipped.
+    """Read two columns of tab-separated text without quotes, plain or compressed.
 
     Args:
         path: the file
-        source: the column of the source, from 0
+        source: the column of the source, from 0, or its name in the first line
         target: the column of the target
         columns: number of columns; by default that of the first line
+        delimiter: between columns; spaces around one that is not a tab are dropped
         bad: "refuse" raises if a line is bad, "skip" leaves it out; both are reported
         store: an Arrow file to keep the pairs in, for a corpus larger than memory
     """
-    expected = columns
+    if not delimiter:
+        raise ValueError("data.delimiter must not be empty")
+    pick = Columns(path, (source, target), columns).pick
 
-    def parse(line: str) -> tuple[str, str]:
-        nonlocal expected
-        cells = line.split("\t")
-        if expected is None and len(cells) > max(source, target):
-            expected = len(cells)
-        wanted = expected or max(source, target) + 1
-        if len(cells) != wanted:
-            raise ValueError(f"{_columns(len(cells))} instead of {wanted}")
-        return cells[source], cells[target]
+    def parse(line: str) -> tuple[str, str] | None:
+        cells = line.split(delimiter)
+        return pick(cells if delimiter == "\t" else [part.strip() for part in cells])
 
-    return _read(path, parse, bad, store)
+    return _read(
+        path,
+        parse,
+        bad,
+        store,
+        f"its columns should be separated by {delimiter!r}: choose data.delimiter or data.format",
+    )
+
+
+def read_csv(
+    path: str | Path,
+    *,
+    source: int | str = "source",
+    target: int | str = "target",
+    delimiter: str | None = None,
+    bad: Bad = "refuse",
+    store: str | Path | None = None,
+) -> Pairs:
+    """Read two columns of CSV, with quotes where needed, plain or compressed.
+
+    Args:
+        path: the file
+        source: the column of the source by its name in the first line; numbers, from 0, are for
+            a file without names
+        target: the column of the target
+        delimiter: one character; by default, the most frequent of , ; | and tab in the first line
+        bad: "refuse" raises if a row is bad, "skip" leaves it out; both are reported
+        store: an Arrow file to keep the pairs in, for a corpus larger than memory
+    """
+    check_bad(bad)
+    report = Report(path)
+    report.advice = "choose data.delimiter, data.source= and data.target=, or data.format"
+    pick = Columns(path, (source, target)).pick
+
+    def parse(cells: list[str]) -> tuple[str, str] | None:
+        pair = pick(cells)
+        if pair is not None and any(map(SURROGATE.search, pair)):
+            raise ValueError("the row is not UTF-8")
+        return pair
+
+    return _collect(csv_rows(path, delimiter), parse, report, bad, store)
 
 
 def read_jsonl(
@@ -58,7 +107,12 @@ def read_jsonl(
     bad: Bad = "refuse",
     store: str | Path | None = None,
 ) -> Pairs:
-    """Read two keys of JSON objects, one object per line, plain or gzipped."""
+    """Read two keys of JSON objects, one object per line, plain or compressed.
+
+    A dot goes one level down, as in "translation.en".
+    """
+    advice = "choose the keys with data.source= and data.target="
+    keys: list[str] = []  # of the first object
 
     def parse(line: str) -> tuple[str, str]:
         try:
@@ -67,14 +121,67 @@ def read_jsonl(
             raise ValueError("not JSON") from None
         if not isinstance(record, dict):
             raise ValueError("not a JSON object")
-        for key in (source, target):
-            if not isinstance(record.get(key), str):
+        if not keys:
+            keys.extend(record)
+        texts = cell(record, source), cell(record, target)
+        for key, text in zip((source, target), texts, strict=True):
+            if not isinstance(text, str):
                 raise ValueError(f"no text under {key!r}")
-            if any("\ud800" <= char <= "\udfff" for char in record[key]):
+            if SURROGATE.search(text):
                 raise ValueError(f"half of a surrogate pair under {key!r}")
-        return record[source], record[target]
+        return texts
 
-    return _read(path, parse, bad, store)
+    def found() -> str:
+        return f"{advice}; the first object has {', '.join(keys)}" if keys else advice
+
+    return _read(path, parse, bad, store, found)
+
+
+def read_parquet(
+    path: str | Path,
+    *,
+    source: str = "source",
+    target: str = "target",
+    bad: Bad = "refuse",
+    store: str | Path | None = None,
+) -> Pairs:
+    """Read two columns of a Parquet file; a dot goes one level down, as in "translation.en"."""
+    rows = parquet_rows(path, (source, target), ("source", "target"))
+    return _from_rows(rows, str(path), (source, target), bad, store)
+
+
+def read_saved_dataset(
+    path: str | Path,
+    *,
+    source: str = "source",
+    target: str = "target",
+    bad: Bad = "refuse",
+    store: str | Path | None = None,
+) -> Pairs:
+    """Read two columns of a directory that `save_to_disk` of the `datasets` library wrote."""
+    rows = saved_rows(path, (source, target), ("source", "target"))
+    return _from_rows(rows, str(path), (source, target), bad, store)
+
+
+def read_text(
+    path: str | Path,
+    *,
+    source: int | str = 0,
+    target: int | str = 1,
+    delimiter: str | None = None,
+    bad: Bad = "refuse",
+    store: str | Path | None = None,
+) -> Pairs:
+    """Read lines of a source and a target with a tab or ||| between them, or of fixed width.
+
+    The first line decides which; `delimiter` may be another text.
+    """
+    if delimiter is None:
+        first = next((raw for _, raw in lines(path)), b"")
+        delimiter = next((one for one in ("\t", "|||") if one.encode() in first), None)
+    if delimiter is None:
+        return read_fixed_width(path, bad=bad, store=store)
+    return read_tsv(path, source=source, target=target, delimiter=delimiter, bad=bad, store=store)
 
 
 def read_dictionary(
@@ -125,7 +232,14 @@ def read_fixed_width(
             raise ValueError(f"no {separator!r} {where}")
         return line[:width].strip(), line[width + 1 :].strip()
 
-    return _read(path, parse, bad, store)
+    return _read(
+        path,
+        parse,
+        bad,
+        store,
+        f"expected a tab, ||| or {separator!r} in a fixed column between source and target: choose "
+        'data.delimiter or data.format, or give two aligned files as train = ["a.en", "a.de"]',
+    )
 
 
 def read_aligned(
@@ -135,7 +249,7 @@ def read_aligned(
     bad: Bad = "refuse",
     store: str | Path | None = None,
 ) -> Pairs:
-    """Read pairs from the lines of two aligned files, plain or gzipped."""
+    """Read pairs from the lines of two aligned files, plain or compressed."""
     check_bad(bad)
     report = Report(f"{source} and {target}")
 
@@ -163,31 +277,45 @@ def read_aligned(
 
 READERS: dict[str, Callable[..., Pairs]] = {
     "tsv": read_tsv,
+    "csv": read_csv,
     "jsonl": read_jsonl,
+    "parquet": read_parquet,
+    "dataset": read_saved_dataset,
     "dict": read_dictionary,
-    "txt": read_fixed_width,
+    "txt": read_text,
     "npz": read_frames,
 }
 
 
 def read_pairs(path: str | Path, *, format: str | None = None, **options: Any) -> Pairs:
-    """Read pairs from a file of any known format.
+    """Read pairs from a file of any known format, or a directory of `save_to_disk`.
 
     Args:
-        path: the file, plain or gzipped
-        format: "tsv", "jsonl", "dict", "txt" (fixed width) or "npz"; by default, the ending of
-            the name, before `.gz`
+        path: the file, plain or compressed (`.gz`, `.zst`)
+        format: a name of `READERS`; by default, the ending of the name before that of compression
         options: what the reader of that format takes, such as `bad="skip"`
     """
-    ending = Path(Path(path).name.removesuffix(".gz")).suffix[1:]
-    wanted = format or ending
+    wanted = format or ("dataset" if is_saved_dataset(path) else format_of(path))
     if wanted not in READERS:
         if Path(path).is_dir():
-            raise IsADirectoryError(f"{path} is a directory, not a file")
+            raise IsADirectoryError(
+                f"{path} is a directory, not a file, and not a dataset of save_to_disk"
+            )
         if not Path(path).exists():
             raise FileNotFoundError(f"there is no file {path}")
-        raise ValueError(f"{path}: unknown format {wanted!r}{did_you_mean(wanted, READERS)}")
-    return READERS[wanted](path, **options)
+        raise ValueError(
+            f"{path}: unknown format {wanted!r}{did_you_mean(wanted, READERS)}; choose with "
+            "data.format="
+        )
+    reader = READERS[wanted]
+    for name in options.keys() - inspect.signature(reader).parameters.keys():
+        raise ValueError(f"{path}: the format {wanted} takes no data.{name}; leave it out")
+    for name in ("source", "target"):
+        if wanted in ("jsonl", "parquet", "dataset") and isinstance(options.get(name), int):
+            raise ValueError(
+                f"{path}: data.{name} of the format {wanted} must be a name, got {options[name]}"
+            )
+    return reader(path, **options)
 
 
 def from_dataset(
@@ -207,41 +335,85 @@ def from_dataset(
         bad: what to do with rows that lack a side; they are numbered from 1 in the report
         store: an Arrow file to keep the pairs in; needed for a dataset larger than memory
     """
+    rows = (
+        (number, (_cell(row, source), _cell(row, target)))
+        for number, row in enumerate(dataset, start=1)
+    )
+    return _from_rows(rows, "the dataset", (source, target), bad, store)
+
+
+def _from_rows(
+    rows: Iterable[tuple[int, Any]],
+    name: str,
+    columns: tuple[str, str],
+    bad: Bad,
+    store: str | Path | None,
+) -> Pairs:
+    """Pairs from numbered rows of two values, which may be anything."""
     check_bad(bad)
-    report = Report("the dataset")
+    report = Report(name)
+    report.unit = "row"
+    report.advice = "choose the columns with data.source= and data.target="
 
-    def rows() -> Iterator[Pair]:
-        for row in dataset:
-            report.lines += 1
-            sides = _cell(row, source), _cell(row, target)
-            wrong = [
-                name
-                for name, text in zip((source, target), sides, strict=True)
-                if not isinstance(text, str) or not text.strip()
-            ]
-            if wrong:
-                report.add(report.lines, f"no text in {' or '.join(map(repr, wrong))}")
-            else:
-                yield sides
-        report.check(bad)
+    def checked(values: Any) -> tuple[str, str]:
+        wrong = [
+            column
+            for column, text in zip(columns, values, strict=True)
+            if not isinstance(text, str) or not text.strip()
+        ]
+        if wrong:
+            raise ValueError(f"no text in {' or '.join(map(repr, wrong))}")
+        return values
 
-    return Pairs.collect(rows(), report, store=store)
+    return _collect(rows, checked, report, bad, store)
 
 
-def _read(path: str | Path, parse: Parse, bad: Bad, store: str | Path | None) -> Pairs:
+def _read(
+    path: str | Path,
+    parse: Parse,
+    bad: Bad,
+    store: str | Path | None,
+    advice: str | Callable[[], str] = "",
+) -> Pairs:
+    """Read a file line by line.
+
+    Args:
+        advice: the settings to change if all lines are bad
+    """
     check_bad(bad)
     report = Report(path)
 
-    def rows() -> Iterator[Pair]:
-        for number, raw in lines(path):
+    def parsed(raw: bytes) -> tuple[str, str] | None:
+        line = _decoded(raw, "line")
+        if not line.strip():
+            raise ValueError("an empty line")
+        return parse(line)
+
+    def rows() -> Iterator[tuple[int, bytes]]:
+        yield from lines(path)
+        report.advice = advice if isinstance(advice, str) else advice()
+
+    return _collect(rows(), parsed, report, bad, store)
+
+
+def _collect(
+    rows: Iterable[tuple[int, Any]],
+    parse: Callable[[Any], tuple[str, str] | None],
+    report: Report,
+    bad: Bad,
+    store: str | Path | None,
+) -> Pairs:
+    """Collect the pairs of numbered rows; `parse` is like `Parse`."""
+
+    def good() -> Iterator[Pair]:
+        for number, row in rows:
             try:
-                line = _decoded(raw, "line")
-                if not line.strip():
-                    raise ValueError("an empty line")
-                pair = parse(line)
+                pair = parse(row)
                 if pair is None:
                     continue
                 pair = _checked(*pair)
+            except MissingColumnError:
+                raise
             except ValueError as error:
                 report.add(number, str(error))
             else:
@@ -249,7 +421,7 @@ def _read(path: str | Path, parse: Parse, bad: Bad, store: str | Path | None) ->
             report.lines += 1
         report.check(bad)
 
-    return Pairs.collect(rows(), report, store=store)
+    return Pairs.collect(good(), report, store=store)
 
 
 def _decoded(raw: bytes, what: str) -> str:
@@ -264,10 +436,6 @@ def _checked(source: str, target: str) -> tuple[str, str]:
     if empty:
         raise ValueError(f"the {' and the '.join(empty)} {'are' if len(empty) > 1 else 'is'} empty")
     return source, target
-
-
-def _columns(count: int) -> str:
-    return f"{count} column{'s' if count != 1 else ''}"
 
 
 def _cell(row: dict[str, Any], column: str) -> Any:

@@ -60,7 +60,17 @@ class Data(NamedOrFile):
     name: Literal["movie_reviews", "nsmc"] | None = Field(
         None, description="without name and path, reviews are generated"
     )
-    path: str | None = Field(None, description="a .csv, .tsv, .jsonl (or .gz of them) or .zip")
+    path: str | None = Field(
+        None,
+        description="a .csv, .tsv or .jsonl (.gz and .zst of them too), .parquet or .zip, or a "
+        "directory of save_to_disk",
+    )
+    format: Literal["csv", "tsv", "jsonl", "parquet", "dataset", "zip"] | None = Field(
+        None, description="by default, by the name of the path"
+    )
+    delimiter: str | None = Field(
+        None, description="between columns of a csv or tsv; by default found in its first line"
+    )
     text: str = Field("text", description="the column, or key, of the text")
     label: str = Field("label", description="the column, or key, of the class")
     bad: Literal["refuse", "skip"] = Field(
@@ -359,7 +369,8 @@ def _read(data: Data, seed: int) -> Documents:
         # a few of NSMC's reviews are empty
         return read_documents(path, text=text, label=label, bad="skip")
     if data.path is not None:
-        return read_documents(data.path, text=data.text, label=data.label, bad=data.bad)
+        options = data.model_dump(include={"text", "label", "format", "delimiter", "bad"})
+        return read_documents(data.path, **options)
     return generate_documents(data.count, seed=seed)
 
 

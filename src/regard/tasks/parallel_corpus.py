@@ -31,11 +31,16 @@ class Data(Settings):
         None, description="if neither valid nor test is given, both are held out of train"
     )
     test: Files | None = Field(None, description="a file of pairs, or two aligned files")
-    format: Literal["tsv", "jsonl", "dict", "txt", "npz"] | None = Field(
-        None, description="by default, by the suffix of the file; txt is fixed width"
+    format: Literal["tsv", "csv", "jsonl", "parquet", "dataset", "dict", "txt", "npz"] | None = (
+        Field(None, description="by default, by the name; dataset is a directory of save_to_disk")
     )
-    source: int | str | None = Field(None, description="column (from 0) or key of the source")
+    source: int | str | None = Field(
+        None, description="column or key of the source; a number, from 0, if there are no names"
+    )
     target: int | str | None = Field(None, description="column or key of the target")
+    delimiter: str | None = Field(
+        None, description="between columns of csv, tsv and txt; by default found in the first line"
+    )
     bad: Literal["refuse", "skip"] = Field(
         "refuse", description="how lines without a pair are handled"
     )
@@ -126,13 +131,10 @@ def _read(data: Data, split: str, files: str | list[str] | None) -> Pairs:
         if len(files) != 2:
             raise ValueError(f"[data] {split} takes one file or two, got {len(files)}")
         return read_aligned(*files, **options)
-    for key in ("source", "target"):
+    for key in ("source", "target", "delimiter"):
         if getattr(data, key) is not None:
             options[key] = getattr(data, key)
-    try:
-        return read_pairs(files, format=data.format, **options)
-    except TypeError as error:  # a reader without columns, or one that cannot store
-        raise ValueError(f"[data] {files}: its format does not take that: {error}") from error
+    return read_pairs(files, format=data.format, **options)
 
 
 def held_out(pairs: Pairs, split: str) -> Pairs:
