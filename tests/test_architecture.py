@@ -34,8 +34,8 @@ ORDER = (
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 LIGHT = ("core", "paths", "paths.kernels", "attention", "layers", "models")
-# A trace draws itself, by a name that is looked up only when somebody asks for a picture.
-UPWARDS = {("regard.trace.trace", "visual")}
+# Maps and traces draw themselves: they import `visual` when a picture is needed.
+UPWARDS = {("regard.core.map", "visual"), ("regard.trace.trace", "visual")}
 NAMELESS = ("utils", "util", "helpers", "helper", "common", "base", "misc")
 
 

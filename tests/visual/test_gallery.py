@@ -13,7 +13,7 @@ from regard.cli import main
 from regard.core.normalize import NORMALIZERS
 from regard.visual.gallery import Exhibit, exhibits, page, write
 from regard.visual.gallery.exhibit import PARTNER
-from regard.visual.gallery.page import heatmap
+from regard.visual.svg import heatmap
 
 NOT_DISTRIBUTIONS = (
     "Co-attention",

@@ -2,7 +2,9 @@
 
 `attend` and its relatives, and each layer that computes attention itself, make a `Request` and
 hand it to `dispatch` with what computes it. A step that is quicker than making a request hands over
-a `LazyRequest`, which is made for edits and maps only.
+a `LazyRequest`, which is made for edits and maps only. Calls that no request describes notify
+observers themselves: edge lists of a graph, a memory that is written, and functions of torch and
+transformers.
 """
 
 from collections.abc import Callable
@@ -26,6 +28,13 @@ class Attended(NamedTuple):
 
     output: Tensor
     map: AttentionMap
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(map(str, self.output.shape))
+        return f"Attended(output=Tensor({sizes}), map={self.map!r})"
+
+    def _repr_html_(self) -> str:
+        return self.map._repr_html_()
 
 
 class LazyRequest(NamedTuple):

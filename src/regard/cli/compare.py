@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from regard.training import Progress
 
 DECODERS = "plain,peeky,luong,bahdanau,gnmt,transformer"
-HEAD = ("", "quality", "time to it", "time", "parameters", "tokens/s", "entropy")
-NONE = "–"
 SHOWN = (  # of a point, what to call it, whether on a logarithmic scale
     ("quality", "accuracy of tokens", False),
     ("gradient", "gradient at the first source token", True),
@@ -153,30 +151,13 @@ def _names(text: str) -> list[str]:
 
 def table(found: "Comparison") -> str:
     """Return a row for each variant, and a line about the columns."""
-    from regard.training.progress import duration
-
-    rows: list[Sequence[str]] = [HEAD]
-    for row in found.rows:
-        reached, speed = row.seconds_to_quality, row.tokens_per_second
-        rows.append(
-            (
-                row.name,
-                _quality(row.quality),
-                "never" if reached is None else duration(reached),
-                NONE if row.seconds is None else duration(row.seconds),
-                f"{row.parameters:,}",
-                NONE if speed is None else f"{speed:,.0f}",
-                NONE if row.entropy is None else f"{row.entropy:.2f}",
-            )
-        )
-    about = f"quality: {found.metric} on validation data"
-    if found.target is not None:
-        about += f"; time to it: to {found.target:.4f}"
-    return "\n".join([*_aligned(rows), about + "; entropy: of the alignment, in nats"])
+    return "\n".join([*_aligned(found.cells()), found.caption])
 
 
 def lengths_table(points: Sequence["Point"]) -> str:
     """Return a row for every variant at every length, and a line about the columns."""
+    from regard.tasks.compare import format_quality
+
     order = list(dict.fromkeys(point.name for point in points))
     rows: list[Sequence[str]] = [("", "length", "quality", "gradient", "tokens/s", "alone")]
     for point in sorted(points, key=lambda point: (order.index(point.name), point.length)):
@@ -184,7 +165,7 @@ def lengths_table(points: Sequence["Point"]) -> str:
             (
                 point.name,
                 str(point.length),
-                _quality(point.quality),
+                format_quality(point.quality),
                 f"{point.gradient:.2e}",
                 f"{point.tokens_per_second:,.0f}",
                 f"{point.tokens_per_second_alone:,.0f}",
@@ -195,10 +176,6 @@ def lengths_table(points: Sequence["Point"]) -> str:
         "forward and backward, of a batch; alone: of one sentence"
     )
     return "\n".join([*_aligned(rows), about])
-
-
-def _quality(value: float | None) -> str:
-    return "diverged" if value is None else f"{value:.4f}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -82,7 +82,7 @@ class Rows:
             yield recomputed(block, first) if again else block(first)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(shape={tuple(self.shape)})"
+        return f"{type(self).__name__}({', '.join(map(str, self.shape))})"
 
 
 class AttentionMap(Rows):
@@ -112,6 +112,12 @@ class AttentionMap(Rows):
         if self._scores is None:
             raise ValueError("this map was not made from scores: linear attention has none")
         return Rows(self._scores, self.shape)
+
+    def _repr_html_(self) -> str:
+        """Heatmaps of the first matrices, for notebooks."""
+        from regard.visual.notebook import map_html
+
+        return map_html(self)
 
     def topk(self, k: int) -> TopK:
         """The k largest weights of each query; fewer if there are fewer keys."""

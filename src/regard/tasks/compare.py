@@ -11,13 +11,17 @@ from regard.tasks.translate import TranslateTask, Translator
 from regard.tasks.variants import Variant, check_options, model_table
 from regard.training import Config, Progress, Silent, read_config, read_run_config, train
 from regard.training.metrics import read_metrics
+from regard.training.progress import duration
 from regard.training.schedule import last_step
+from regard.visual.notebook import table_html
 
 EQUAL = ("dot", "scaled_dot", "cosine")  # scores of queries and keys of one width
 TRANSFORMER_LR = 1e-3  # instead of a recurrent model's learning rate, at which it would not learn
 EVALUATIONS = 10  # of a run, by default: the points of its curve
 LONGER = ("steps", "epochs", "minutes", "patience", "evaluate_every", "threads", "log_every")
 MAPPED = 200
+HEAD = ("", "quality", "time to it", "time", "parameters", "tokens/s", "entropy")
+NONE = "–"
 
 
 class Row(NamedTuple):
@@ -33,6 +37,22 @@ class Row(NamedTuple):
     curve: list[tuple[float, float]]  # seconds and quality of every evaluation
     diverged: str | None = None  # at which step, and what may help
 
+    def cells(self) -> tuple[str, ...]:
+        """The row of a table, under `HEAD`."""
+        reached, speed = self.seconds_to_quality, self.tokens_per_second
+        return (
+            self.name,
+            format_quality(self.quality),
+            "never" if reached is None else duration(reached),
+            NONE if self.seconds is None else duration(self.seconds),
+            f"{self.parameters:,}",
+            NONE if speed is None else f"{speed:,.0f}",
+            NONE if self.entropy is None else f"{self.entropy:.2f}",
+        )
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(self.cells())})"
+
 
 class Comparison(NamedTuple):
     """The results of all variants, the best first."""
@@ -44,6 +64,35 @@ class Comparison(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON takes it."""
         return {**self._asdict(), "rows": [row._asdict() for row in self.rows]}
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """A table of all variants, as text, with its head."""
+        return [HEAD, *(row.cells() for row in self.rows)]
+
+    @property
+    def caption(self) -> str:
+        """What the columns of `cells` are."""
+        about = f"quality: {self.metric} on validation data"
+        if self.target is not None:
+            about += f"; time to it: to {self.target:.4f}"
+        return about + "; entropy: of the alignment, in nats"
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{row.name} {format_quality(row.quality)}" for row in self.rows[:3])
+        rest = f", … {len(self.rows)} variants" if len(self.rows) > 3 else ""
+        return f"Comparison({self.metric}: {rows}{rest})"
+
+    def _repr_html_(self) -> str:
+        return table_html(self.cells(), self.caption)
+
+
+def format_quality(value: float | None) -> str:
+    """A quality with four digits, or "diverged".
+
+    >>> format_quality(0.5), format_quality(None)
+    ('0.5000', 'diverged')
+    """
+    return "diverged" if value is None else f"{value:.4f}"
 
 
 def compare(

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypedDict, Unpack, overload
 
@@ -40,10 +41,12 @@ from regard.trace import Trace, capture
 from regard.training import Config, Loss, Settings, read_settings, stored_file, vocabulary_loss
 from regard.training.run_directory import read_run_config
 from regard.training.weights import put_weights, read_tensors
+from regard.visual.notebook import matrix_html
 
 SOURCE, TARGET = "tokenizer.source.json", "tokenizer.target.json"
 EXAMPLES = 3  # that `describe` shows
 ROWS = 512  # target tokens that are evaluated at a time
+LONGEST_REPR = 60  # letters of a translation that its repr shows
 LIKELIEST = 5  # next tokens that a trace keeps for each position
 
 
@@ -67,6 +70,18 @@ class Translation(NamedTuple):
     map: Tensor | None  # (tokens, source); None unless return_map
     source: list[str]  # the source tokens
     maps: dict[str, Tensor] | None  # by module, (heads, tokens, source) each
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= LONGEST_REPR else self.text[:LONGEST_REPR] + "…"
+        shape = "" if self.map is None else f", map={tuple(self.map.shape)}"
+        return f"Translation({text!r}, score={self.score:.3f}{shape})"
+
+    def _repr_html_(self) -> str:
+        """The text, and the map where it was kept, for notebooks."""
+        title = f"{self.text} ({self.score:.3f})"
+        if self.map is None:
+            return f"<p>{escape(title)}</p>"
+        return matrix_html(self.map, self.tokens, self.source, title)
 
 
 class Options(TypedDict, total=False):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -133,6 +134,9 @@ class Call:
 
     def __repr__(self) -> str:
         return f"Call({self.name!r}, {self.queries} × {self.keys}, {tuple(self.shape)})"
+
+    def _repr_html_(self) -> str:
+        return f"<div>{escape(repr(self))}</div>{self.map._repr_html_()}"
 
 
 class LimitedMap(AttentionMap):

@@ -89,7 +89,7 @@ def test_an_index_out_of_range_is_an_index_error() -> None:
 def test_a_map_can_be_walked_like_a_tensor() -> None:
     map = a_map(B)
     assert torch.equal(torch.stack(list(map)), map.dense())  # type: ignore[call-overload]
-    assert repr(map) == "AttentionMap(shape=(2, 5, 7))"
+    assert repr(map) == "AttentionMap(2, 5, 7)"
 
 
 @pytest.mark.parametrize(
