@@ -1,4 +1,4 @@
-"""The cases of `regard bench attention`: each makes its tensors and says who computes them."""
+"""The cases of `regard bench attention`: each makes its tensors and lists who computes them."""
 
 import math
 from collections.abc import Callable
@@ -101,7 +101,7 @@ def decoding(batch: int, length: int, hidden: int) -> Contest:
 
 
 def decoder(batch: int, length: int, hidden: int) -> Contest:
-    """As many steps as keys, each of which asks with what the one before found."""
+    """As many steps as keys; the query of each is the output of the one before."""
     k, v = tensors(*[(batch, length, hidden)] * 2)
     first = torch.randn(batch, hidden)
     score = regard.Additive(hidden, hidden, hidden)
@@ -199,10 +199,10 @@ def padded(batch: int, length: int) -> Contest:
     )
 
 
-# ------------------------------------------------------------------ dot products in disguise
+# ------------------------------------------------------------------ lowered to dot products
 
 
-def disguised(name: str) -> Contest:
+def lowered(name: str) -> Contest:
     """Against the bare SDPA call on queries and keys that are already in dot form."""
     q, k, v = tensors(*[(1, 8, 1024, 64)] * 3)
     score = {
@@ -307,9 +307,9 @@ CASES: list[Case] = [
     *both("causal (1,8,4096,64)", lambda: causal(1, 4096), quick=False),
     *both("causal (1,8,8192,64)", lambda: causal(1, 8192), quick=False),
     *both("padded (64,8,256,64)", lambda: padded(64, 256)),
-    *both("general (1,8,1024,64)", lambda: disguised("general")),
-    *both("biased general (1,8,1024,64)", lambda: disguised("biased general")),
-    *both("cosine (1,8,1024,64)", lambda: disguised("cosine")),
+    *both("general (1,8,1024,64)", lambda: lowered("general")),
+    *both("biased general (1,8,1024,64)", lambda: lowered("biased general")),
+    *both("cosine (1,8,1024,64)", lambda: lowered("cosine")),
     *both("plain (8,8,32,64)", small),
     *both("efficient (1,8,8192,64)", lambda: efficient(8192)),
     Case("hard (1,8,2048,64), forward", lambda: hard(2048), backward=False),

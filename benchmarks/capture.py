@@ -1,4 +1,4 @@
-"""What recording attention costs a forward pass when nobody reads it.
+"""The cost of recording attention in a forward pass, without reading the maps.
 
     python -m benchmarks.capture
 

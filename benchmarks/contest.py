@@ -74,7 +74,7 @@ def as_job(job: Job, leaves: Sequence[Tensor], *, backward: bool) -> Callable[[]
 def race(
     jobs: Sequence[Callable[[], list[Tensor]]], *, rounds: int, least: float = 0.01
 ) -> list[float]:
-    """The best time of each job in seconds, taken in turns so that noise meets all alike."""
+    """The best time of each job in seconds, taken in turns so that noise affects all equally."""
     best = [math.inf] * len(jobs)
     repeats = []
     for job in jobs:

@@ -22,7 +22,7 @@ SPEED = re.compile(r"Tokens per Sec:\s+(\d+)")
 def tokens_per_second(
     environment: Path, task: TranslateTask, sizes: dict[str, Any], *, tokens: int, steps: int
 ) -> float:
-    """The best of its own figures, target tokens per second.
+    """The best speed that it reports, in target tokens per second.
 
     It is given the same tokens as words, so that its vocabulary is ours. Its batches hold as many
     tokens, counted in its own way, and are not sorted by length.

@@ -17,22 +17,22 @@ from regard.data import read_dataset
 from regard.evaluation import bleu, chrf
 
 
-def nearest(seen: list[str], asked: list[str]) -> list[int]:
-    """For each text that is asked for, the number of the most similar one that was seen."""
+def nearest(seen: list[str], queries: list[str]) -> list[int]:
+    """The index of the most similar seen text, for each query."""
     letters = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
     known = letters.fit_transform(seen)
-    return np.asarray((letters.transform(asked) @ known.T).argmax(1)).ravel().tolist()
+    return np.asarray((letters.transform(queries) @ known.T).argmax(1)).ravel().tolist()
 
 
 def main(name: str) -> None:
-    """Print what looking up gives on a recipe's test split, judged as `regard evaluate` does."""
+    """Print the scores of nearest-neighbour lookup on the test split of a recipe."""
     train, test = read_dataset(name, "train"), read_dataset(name, "test")
     wanted: dict[str, list[str]] = {}  # all targets of a source
     for source, target in test:
         wanted.setdefault(str(source), []).append(target)
     found = nearest([str(source) for source in train.sources], list(wanted))
     written, references = [train.targets[n] for n in found], list(wanted.values())
-    print(f"{name}: {len(train):,} pairs seen, {len(wanted):,} sources asked")
+    print(f"{name}: {len(train):,} pairs seen, {len(wanted):,} test sources")
     print(f"chrF  {chrf(written, references, samples=0).metric.value:.1f}")
     print(f"BLEU  {bleu(written, references, samples=0).metric.value:.1f}")
 

@@ -32,9 +32,9 @@ def main(run: str) -> None:
     kinds |= {f"  {kind}": [kind] for kind in [*PLACES, *RELATIONS]} | {"all": [""]}
     print(f"{'':<18}{'questions':>10}{'co-attention':>14}{'bag of words':>14}")
     for name, phrases in kinds.items():
-        asked = torch.tensor([any(phrase in text for phrase in phrases) for text in test.lefts])
-        shares = f"{ours[asked].float().mean():>14.1%}{bag[asked].float().mean():>14.1%}"
-        print(f"{name:<18}{int(asked.sum()):>10}{shares}")
+        matching = torch.tensor([any(phrase in text for phrase in phrases) for text in test.lefts])
+        shares = f"{ours[matching].float().mean():>14.1%}{bag[matching].float().mean():>14.1%}"
+        print(f"{name:<18}{int(matching.sum()):>10}{shares}")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ GRID = {
 }
 
 
-def figures(settings: list[str]) -> dict[str, float]:
+def measure(settings: list[str]) -> dict[str, float]:
     """What a model with these settings reaches, on validation and on test."""
     config = read_config(load_recipe("recommend"), settings)
     with tempfile.TemporaryDirectory() as folder:
@@ -86,13 +86,13 @@ def main(path: str | None) -> None:
     tried: list[tuple[float, dict[str, float], Any]] = []
     for values in product(*GRID.values()):
         settings = [f"{key}={value}" for key, value in zip(GRID, values, strict=True)]
-        found = figures([*where, "model.kind=factorisation", *settings])
+        found = measure([*where, "model.kind=factorisation", *settings])
         tried.append((found["ndcg"], found, settings))
         print(f"valid NDCG@10 {found['ndcg']:.3f}  {' '.join(settings)}", flush=True)
     _, best, chosen = max(tried, key=lambda one: one[0])
     rows[f"matrix factorisation, best of {len(tried)} ({', '.join(chosen)})"] = best
-    rows["attention"] = figures(where)
-    rows["attention, self-attention over the past"] = figures([*where, "model.self_attention=1"])
+    rows["attention"] = measure(where)
+    rows["attention, self-attention over the past"] = measure([*where, "model.self_attention=1"])
     for name, found in rows.items():
         print(f"HR@10 {found['test_hit']:.3f}  NDCG@10 {found['test_ndcg']:.3f}  {name}")
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.ten_folds [FOLD ...]
 
-Each fold is tested by a model that was trained on the other nine, a part of which is held out to
-watch the training. Nothing is chosen by the fold that is tested. It needs movie_reviews in
+Each fold is tested by a model that was trained on the other nine, a part of which is held out for
+validation. The tested fold is not used for any choice. It needs movie_reviews in
 REGARD_DATA, and prints a line for each fold and the mean.
 """
 

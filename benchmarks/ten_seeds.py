@@ -31,16 +31,16 @@ def main(name: str, *overrides: str) -> None:
         wall, cpu = time.perf_counter(), time.process_time()
         with tempfile.TemporaryDirectory() as folder:
             outcome = train(TASKS[config.task].from_config(config), config, Path(folder) / "run")
-        figures = {
+        metrics = {
             **outcome.metrics,
             "steps": float(outcome.step),
             "seconds": time.perf_counter() - wall,
             "cpu_seconds": time.process_time() - cpu,
         }
-        for key, value in figures.items():
+        for key, value in metrics.items():
             found.setdefault(key, []).append(value)
-        told = "  ".join(f"{key} {value:.4g}" for key, value in figures.items())
-        print(f"seed {seed:2}  {told}", flush=True)
+        line = "  ".join(f"{key} {value:.4g}" for key, value in metrics.items())
+        print(f"seed {seed:2}  {line}", flush=True)
     for key, values in found.items():
         mean, deviation = statistics.mean(values), statistics.stdev(values)
         print(f"{key}: {mean:.4g} ± {deviation:.2g}, from {min(values):.4g} to {max(values):.4g}")

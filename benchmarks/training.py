@@ -51,7 +51,7 @@ def main(*, quick: bool, json_file: Path | None, joeynmt: Path | None) -> None:
 
 
 def _task() -> TranslateTask:
-    """The recipe, read from REGARD_DATA; `FileNotFoundError` says how to get it."""
+    """The recipe, read from REGARD_DATA; `FileNotFoundError` names the command to get it."""
     recipe = load_recipe("multi30k")
     recipe["data"] |= {"tokens": TOKENS, "valid_count": 10}
     recipe["model"] = {"kind": "transformer", "preset": "tiny", "tie": "all"}  # as the peers'

@@ -1,4 +1,4 @@
-"""What `import regard` gives, at once or when it is asked for."""
+"""What `import regard` exports, at once or on first access."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
 """What the documents show works: Python blocks run, commands exist.
 
 README.md is tested as a whole, and so is any page in docs/ that holds the line RUNS. Each block
-runs by itself. What it prints is compared where the block says it: after `>>>`, as in a doctest, or
+runs by itself. Its output is compared where the block shows it: after `>>>`, as in a doctest, or
 by comments, `print(x)  # prints 0.5`, whose texts must be among the printed lines, in that order.
 """
 
@@ -31,7 +31,7 @@ def blocks(text: str, *languages: str) -> list[str]:
 
 
 def run_block(code: str) -> None:
-    """Run one block in a fresh namespace; compare what it prints with what it says it prints."""
+    """Run one block in a fresh namespace; compare its output with the output shown in it."""
     if ">>>" in code:
         test = doctest.DocTestParser().get_doctest(code, {}, "block", None, 0)
         flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

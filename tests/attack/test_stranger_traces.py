@@ -1,6 +1,6 @@
 """Corrupted and hostile `.attn` files are a clear ValueError or a right trace, never a crash.
 
-Each file is loaded, read, shown and drawn as `regard see` would; memory and time are watched.
+Each file is loaded, read, shown and drawn as `regard see` would; memory and time are limited.
 """
 
 import copy

@@ -76,8 +76,8 @@ def test_the_parts_of_a_call_are_not_observed():
         X, X, X, score=regard.Dot(), mask=None, bias=None, normalize=softmax, dropout=0.0
     )
 
-    def compute(asked):
-        return regard.attend(asked.query, asked.key, asked.value, score="dot")
+    def compute(request):
+        return regard.attend(request.query, request.key, request.value, score="dot")
 
     with observer.observe(listener):
         dispatch(request, Computation("whole", compute, map_of, None))

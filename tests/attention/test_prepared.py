@@ -149,15 +149,15 @@ def test_no_gradient_and_a_gradient_give_the_same_numbers(way):
     score, key, value = setting(torch.float32)
     first = torch.randn(B, M, Q)
     prepared = prepare(score, key, value, lengths=COUNT)
-    watched = prepared.attend(first)
+    tracked = prepared.attend(first)
     output, map = prepared.attend(first, return_map=True)
     with torch.no_grad():
-        assert torch.equal(prepared.attend(first), watched)
-    assert torch.equal(output, watched)
-    assert torch.allclose(map.dense() @ value, watched, atol=1e-6)
+        assert torch.equal(prepared.attend(first), tracked)
+    assert torch.equal(output, tracked)
+    assert torch.allclose(map.dense() @ value, tracked, atol=1e-6)
     one = prepared.attend(first[:, 0], return_map=True)
     assert one.map.shape == (B, 1, N)
-    assert torch.allclose(one.output, watched[:, 0], atol=1e-6)
+    assert torch.allclose(one.output, tracked[:, 0], atol=1e-6)
 
 
 def test_other_sequences_in_another_order(way):

@@ -38,6 +38,6 @@ def test_the_critical_path_counts_operations_that_follow_one_another():
     assert _critical_path(deep(x)) == leaf + 50
 
 
-def test_a_finding_that_disagrees_says_so():
+def test_a_finding_that_disagrees_is_reported():
     finding = Finding(("n", "value"), [("a", 2.0)], False, "2 is not 1")
     assert str(finding).endswith("does not agree: 2 is not 1")

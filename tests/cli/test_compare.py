@@ -1,4 +1,4 @@
-"""`regard compare`: what it trains, tells and leaves, on a task of a few steps."""
+"""`regard compare`: its runs, output and files, on a task of a few steps."""
 
 import json
 
@@ -118,8 +118,8 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(here, capsys):
     with interrupted_once(here, "here/peeky/checkpoints/step-*"):
         assert compare("--decoders", "plain,peeky", *longer) == 130
     shown = capsys.readouterr()
-    said = "regard: stopped in peeky, which is saved; the same command continues it"
-    assert shown.err.splitlines()[-1] == said
+    message = "regard: stopped in peeky, which is saved; the same command continues it"
+    assert shown.err.splitlines()[-1] == message
     assert shown.out == ""
     before = (here / "here" / "plain" / "metrics.jsonl").read_text()
     assert '"finished": "steps"' in before

@@ -37,7 +37,7 @@ def get(url, sha256, folder):
     )
 
 
-def test_the_list_names_every_task_and_says_what_is_here(capsys, tmp_path):
+def test_the_list_names_every_task_and_marks_what_is_here(capsys, tmp_path):
     (tmp_path / "tatoeba_ko_en").mkdir()
     (tmp_path / "tatoeba_ko_en" / "kor.txt").write_text("x")
     assert main(["data", "list", "--json", "--folder", str(tmp_path)]) == 0
@@ -55,7 +55,7 @@ def test_the_list_names_every_task_and_says_what_is_here(capsys, tmp_path):
     assert "licence: BSD" in shown.out
 
 
-def test_a_dataset_without_a_checksum_says_that_it_reads_local_files(capsys, tmp_path):
+def test_a_dataset_without_a_checksum_reports_that_it_reads_local_files(capsys, tmp_path):
     assert main(["data", "list", "--folder", str(tmp_path)]) == 0
     assert "reads local files, not fetched: put tatoeba_ko_en/kor.txt" in capsys.readouterr().out
     assert main(["data", "get", "tatoeba", "--folder", str(tmp_path)]) == 1

@@ -31,20 +31,20 @@ def test_threads_are_those_of_torch(report):
 
 
 def test_every_typical_request_has_a_path_and_a_reason(report):
-    asked = {plan["request"] for plan in report["paths"]}
-    assert {"dense", "causal", "window", "padded", "additive", "dropout"} <= asked
+    requests = {plan["request"] for plan in report["paths"]}
+    assert {"dense", "causal", "window", "padded", "additive", "dropout"} <= requests
     assert all(plan["path"] and plan["reason"] for plan in report["paths"])
 
 
-def test_paths_are_what_explain_says(report):
-    said = {plan["request"]: plan["path"] for plan in report["paths"]}
+def test_paths_are_those_of_explain(report):
+    paths = {plan["request"]: plan["path"] for plan in report["paths"]}
     query, key, value = torch.randn(3, 2, 8, 512, 64)
     causal = regard.explain(query, key, value, mask=regard.causal())
     dropout = regard.explain(query, key, value, dropout=0.1)
-    assert (said["causal"], said["dropout"]) == (causal.path, dropout.path)
+    assert (paths["causal"], paths["dropout"]) == (causal.path, dropout.path)
 
 
-def test_the_text_says_what_the_json_says(report, capsys):
+def test_the_text_has_what_the_json_has(report, capsys):
     assert main(["doctor"]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""

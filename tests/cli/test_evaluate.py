@@ -91,7 +91,7 @@ def test_a_baseline_that_gives_no_reasons_is_measured_all_the_same(tmp_path, cap
     assert "matrix factorisation, which gives no reasons" in capsys.readouterr().err
 
 
-def test_another_task_says_what_it_measures_itself(tmp_path, capsys):
+def test_another_task_names_its_own_metrics(tmp_path, capsys):
     config = read_config({"task": "memory", "training": {"steps": 1}})
     train(TASKS["memory"].from_config(config), config, tmp_path / "run")
     capsys.readouterr()

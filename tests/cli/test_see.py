@@ -128,9 +128,9 @@ def test_a_run_of_another_task_is_seen_and_drawn(
     other, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task, run = other
-    what, said = SHOWN[task]
+    what, expected = SHOWN[task]
     assert main(["see", str(run), what]) == 0
-    assert said in capsys.readouterr().out
+    assert expected in capsys.readouterr().out
     assert main(["see", str(run), "--example", "2"]) == 0
     files = [tmp_path / "new" / f"a{suffix}" for suffix in (".png", ".html", ".attn")]
     options = [part for file in files for part in ("--out", str(file))]
@@ -140,7 +140,7 @@ def test_a_run_of_another_task_is_seen_and_drawn(
     assert main(["see", str(run), what, *options]) == 0
     assert capsys.readouterr().out.split() == [str(file) for file in files]
     assert main(["see", str(files[2])]) == 0
-    assert said in capsys.readouterr().out
+    assert expected in capsys.readouterr().out
     assert main(["see", str(run), what, "--out", str(files[1]), "--checkpoints"]) == 2
     assert main(["see", str(run), what, "--beam", "3"]) == 2
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""`regard train` as a person meets it: what it prints, what it leaves, and how it fails."""
+"""`regard train` from the command line: its output, its files and its errors."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_a_task_needs_no_file(here, capsys):
     assert (here / "here" / "dates" / "model.safetensors").is_file()
 
 
-def test_a_dry_run_says_everything_and_leaves_nothing(here, capsys):
+def test_a_dry_run_prints_everything_and_writes_nothing(here, capsys):
     before = sorted(here.rglob("*"))
     assert train("small.toml", "--dry-run", "--set", "training.lr=0.25") == 0
     shown = capsys.readouterr()
@@ -96,7 +96,7 @@ def test_a_resumed_run_of_a_real_model_has_the_same_bytes(here, model):
         assert (here / "whole" / file).read_bytes() == (here / "parts" / file).read_bytes()
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(here, capsys):
+def test_ctrl_c_saves_and_prints_how_to_resume(here, capsys):
     with interrupted_once(here, "run/checkpoints/step-*"):
         assert train("small.toml", "--out", "run", "--set", "training.steps=100000") == 130
     shown = capsys.readouterr()
@@ -148,7 +148,7 @@ def test_every_key_is_described(capsys):
     assert "of translate" not in capsys.readouterr().out
 
 
-def test_a_finished_run_says_so_and_can_be_extended(here, capsys):
+def test_a_finished_run_is_reported_and_can_be_extended(here, capsys):
     train("small.toml")
     capsys.readouterr()
     before = (here / "runs/small/metrics.jsonl").read_text()

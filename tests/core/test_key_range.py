@@ -125,5 +125,5 @@ def test_seen_keys_are_the_union_of_intervals() -> None:
         union = set(range(*a)) | set(range(*b))
         found = key_range.seen_keys(both, N, 2)
         assert found.tolist() == [j in union for j in range(N)]
-    nobody = KeyRange(torch.tensor([0]), torch.tensor([N]), True)  # one interval for no query
-    assert not key_range.seen_keys(nobody, N, 0).any()
+    no_query = KeyRange(torch.tensor([0]), torch.tensor([N]), True)  # one interval for no query
+    assert not key_range.seen_keys(no_query, N, 0).any()

@@ -290,7 +290,7 @@ def test_a_call_changes_none_of_its_arguments() -> None:
         torch.testing.assert_close(after, before, equal_nan=True, rtol=0, atol=0)
 
 
-# ------------------------------------------------------------------ what nobody sees
+# ------------------------------------------------------------------ hidden from every query
 
 
 def request_of(query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Any:

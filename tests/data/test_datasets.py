@@ -54,7 +54,7 @@ def test_the_dates_of_the_book_are_fixed_width(real_data):
     assert pairs[0] == ("september 27, 1994", "1994-09-27")
 
 
-def test_missing_data_says_how_to_get_it(tmp_path):
+def test_missing_data_is_an_error_with_the_command_to_get_it(tmp_path):
     with pytest.raises(FileNotFoundError, match="regard data get pronounce"):
         read_dataset("pronounce", folder=tmp_path)
     with pytest.raises(FileNotFoundError, match=r"download it from .*manythings"):

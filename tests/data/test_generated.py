@@ -79,7 +79,7 @@ def test_digits_in_a_text_are_those_of_the_date(day):
 
 
 @given(DAYS)
-def test_dates_are_what_the_calendar_says(day):
+def test_dates_agree_with_the_calendar(day):
     for fmt, way in ((f"%B {day.day}, %Y", 0), ("%d-%b-%Y", 13), ("%Y%m%d", 25)):
         assert ENGLISH[way](day) == day.strftime(fmt)
     assert ENGLISH[16](day).startswith(day.strftime("%A"))

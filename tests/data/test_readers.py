@@ -156,7 +156,7 @@ def test_many_bad_lines_are_all_counted_and_the_first_are_named(write):
     assert str(report).endswith("bad: 1 column instead of 2 (lines 2, 3, 4, and 1,006 more)")
 
 
-def test_invalid_utf8_in_an_aligned_file_skips_the_pair_and_says_which_side(write):
+def test_invalid_utf8_in_an_aligned_file_skips_the_pair_and_names_the_side(write):
     source, target = write("s", b"a\nb\xc3\nc\nd\n"), write("t", b"e\nf\n\ng\n")
     pairs = read_aligned(source, target, bad="skip")
     assert list(pairs) == [("a", "e"), ("d", "g")]

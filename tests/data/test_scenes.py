@@ -14,12 +14,12 @@ def answer(text: str, scene: Scene) -> str:
     }
     words = text.removeprefix("is there a ").removesuffix(" ?").split()
     row, column = where[" ".join(words[:2])]
-    said = " ".join(words[2:])
-    if said in PLACES:
+    relation = " ".join(words[2:])
+    if relation in PLACES:
         middle = (len(scene.cells) - 1) / 2
-        other, said = (middle, middle), list(RELATIONS)[list(PLACES).index(said)]
+        other, relation = (middle, middle), list(RELATIONS)[list(PLACES).index(relation)]
     else:
-        said, second = said.removesuffix(" one").split(" the ")
+        relation, second = relation.removesuffix(" one").split(" the ")
         other = where[f"{second} {words[1]}"]
     holds = {
         "left of": column < other[1],
@@ -27,7 +27,7 @@ def answer(text: str, scene: Scene) -> str:
         "above": row < other[0],
         "below": row > other[0],
     }
-    return "yes" if holds[said] else "no"
+    return "yes" if holds[relation] else "no"
 
 
 def test_answers_are_true_and_twins_differ_in_nothing_but_places():
@@ -44,7 +44,7 @@ def test_answers_are_true_and_twins_differ_in_nothing_but_places():
     assert questions != generate_questions(200, size=4, seed=5)
 
 
-def test_a_cell_says_what_is_in_it_and_where_it_is():
+def test_a_cell_encodes_its_content_and_place():
     scene = Scene((("red square", "", ""), ("", "", "green circle")))
     features = scene.features()
     assert features.shape == (6, 3 + 3 + 2 + 3)

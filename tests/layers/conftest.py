@@ -15,10 +15,10 @@ PROCESS = Path("/proc/self")
 def peak_memory() -> Callable:
     """A context that gives a function: by how many bytes memory grew at its peak.
 
-    It asks the system, so that compiled kernels cannot hide anything.
+    It is measured by the system, so memory of compiled kernels counts too.
     """
     if not sys.platform.startswith("linux"):
-        pytest.skip("asks Linux for the peak")
+        pytest.skip("peak memory is measured on Linux only")
 
     def status(name: str) -> int:
         text = (PROCESS / "status").read_text()

@@ -37,7 +37,7 @@ def test_weights_of_patches_sum_to_one_and_asking_changes_nothing(attention, reg
 def test_weights_of_regions_lie_where_the_patches_are() -> None:
     torch.manual_seed(0)
     model = ImageClassifier((4, 8), 3, patch=1, dim=12, heads=3, layers=1, region=2).eval()
-    with torch.no_grad():  # the pooling's query asks for the first feature alone
+    with torch.no_grad():  # the pooling's query selects the first feature alone
         for pool in (model.pooling.words, model.pooling.sentences):
             pool.query.zero_()[0, 0] = 50.0
             pool.projection.weight.copy_(torch.eye(12))

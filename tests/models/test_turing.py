@@ -19,11 +19,11 @@ def test_a_step_is_controller_then_memory_then_output_of_both() -> None:
     h, c = model.controller(torch.cat((x[:, 1], read), -1), (h, c))
     read, state = model.memory.step(h, state)
     second = model.output(torch.cat((h, read), -1))
-    said = model(x, return_map=True)
-    torch.testing.assert_close(said.logits, torch.stack((first, second), 1))
-    torch.testing.assert_close(said.read_weights[:, 1], state.read_weights)
-    torch.testing.assert_close(said.write_weights[:, 1], state.write_weights)
-    torch.testing.assert_close(model(x).logits, said.logits)
+    output = model(x, return_map=True)
+    torch.testing.assert_close(output.logits, torch.stack((first, second), 1))
+    torch.testing.assert_close(output.read_weights[:, 1], state.read_weights)
+    torch.testing.assert_close(output.write_weights[:, 1], state.write_weights)
+    torch.testing.assert_close(model(x).logits, output.logits)
 
 
 @pytest.mark.parametrize("kind", [machine, lambda: LongShortTermMemory(3, 5, hidden=7, layers=2)])
@@ -52,9 +52,9 @@ def test_more_slots_are_no_more_parameters() -> None:
 
 
 def test_an_lstm_has_no_weights_to_show() -> None:
-    said = LongShortTermMemory(3, 5, hidden=7)(torch.zeros(2, 3, 3), return_map=True)
-    assert said.read_weights is None
-    assert said.write_weights is None
+    output = LongShortTermMemory(3, 5, hidden=7)(torch.zeros(2, 3, 3), return_map=True)
+    assert output.read_weights is None
+    assert output.write_weights is None
 
 
 def test_bad_inputs_raises_a_helpful_error() -> None:

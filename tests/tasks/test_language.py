@@ -73,7 +73,7 @@ def test_every_held_out_token_is_counted_once_with_half_a_context_before_it():
     with torch.no_grad():
         place = 1
         while place < len(text):
-            # the window this token is judged in: the first, or one that ends 5 tokens further on
+            # the window that scores this token: the first, or one that ends 5 tokens further on
             end = T if place <= T else min(T + half * -(-(place - T) // half), len(text) - 1)
             first = end - T
             features = model(text[None, first:place])

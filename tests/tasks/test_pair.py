@@ -18,7 +18,7 @@ BASE = {"task": "pair", "training": {"epochs": 8, "lr": 5e-3, "threads": 1}}
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """Two words, and whether they are the same: each side alone says nothing."""
+    """Two words, and whether they are the same: neither side alone is informative."""
     path = tmp_path_factory.mktemp("pair") / "same.tsv"
     draw, words = random.Random(3), ["ant", "bee", "cat", "dog", "eel"]
     rows = []

@@ -59,7 +59,7 @@ def test_a_new_user_gets_items_by_the_profile(run):
     ratings = predictor.ratings
     kinds = [{"age": "20", "occupation": "artist"}, {"age": "70", "occupation": "retired"}]
     answers = [{one.item for one in predictor.recommend_to(kind, count=15)} for kind in kinds]
-    shares = torch.zeros(2, 2)  # how much of what each kind is told is what each kind watches
+    shares = torch.zeros(2, 2)  # of the items recommended to kind i, those that kind j watches
     for i, kind in enumerate(kinds):
         columns = ratings.user_profiles.encode(kind) > 0
         alike = ratings.user_profiles.rows[:, columns].all(1).nonzero()[0]
@@ -111,7 +111,7 @@ def test_the_command_lists_items_with_reasons(run, tmp_path, capsys):
 
 
 def test_learned_projections_let_similarity_lower_a_weight_and_identity_cannot(tmp_path):
-    """Only the past item unlike the user tells the next one."""
+    """Only the past item unlike the user determines the next one."""
     hits = {}
     for projections in ("learned", "identity"):
         settings = ["training.threads=1", f"model.projections={projections}"]

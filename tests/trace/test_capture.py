@@ -170,7 +170,7 @@ def test_a_map_keeps_the_parameters_of_its_moment(score):
         assert whole[name].verify() < 1e-5
 
 
-def test_a_map_whose_keys_were_overwritten_is_gone_and_says_so():
+def test_a_map_whose_keys_were_overwritten_raises():
     layer = HardAttention(5, score="dot")
     x = torch.randn(2, 3, 5)
     with regard.capture(layer) as trace:

@@ -124,7 +124,7 @@ def call(**changes: object) -> dict:
         (header(about=3), "about should be dict"),
     ],
 )
-def test_a_header_that_says_nonsense_is_an_error(tmp_path, text, complaint):
+def test_a_malformed_header_is_an_error(tmp_path, text, complaint):
     path = write(tmp_path / "a.attn", text, {"0": weights(2, 3, 5)})
     with pytest.raises(ValueError, match=complaint):
         regard.load_trace(path)

@@ -107,12 +107,12 @@ class Nursery:
         return int(self.process.stdout.readline())
 
     def end(self):
-        """Wait for the child: what it said if it ended by itself, minus the signal if not."""
+        """Wait for the child: its message if it ended by itself, else minus the signal."""
         print(file=self.process.stdin, flush=True)
         return json.loads(self.process.stdout.readline())
 
     def train(self, run, training, **request):
-        """Train, wait, and return what the child said."""
+        """Train, wait, and return the child's message."""
         self.begin(run, training, **request)
         return self.end()
 

@@ -61,8 +61,8 @@ def main():
         print(pid, flush=True)
         sys.stdin.readline()  # until then the process id stays the child's
         _, status = os.waitpid(pid, 0)
-        with os.fdopen(read) as said:
-            text = said.read()
+        with os.fdopen(read) as pipe:
+            text = pipe.read()
         print(text or -os.WTERMSIG(status), flush=True)
 
 

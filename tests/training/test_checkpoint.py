@@ -105,10 +105,10 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(nursery, tmp_path):
     whole = (run / "model.safetensors").read_bytes()
     size = (run / "checkpoints/step-6/optimizer.safetensors").stat().st_size
     longer = {**training, "steps": 9}
-    said = nursery.train(run, longer, largest_file=size - 100)
-    assert said.startswith("OSError: could not save checkpoint")
-    assert said.endswith("the last good one is step-6")
-    assert "\n" not in said
+    message = nursery.train(run, longer, largest_file=size - 100)
+    assert message.startswith("OSError: could not save checkpoint")
+    assert message.endswith("the last good one is step-6")
+    assert "\n" not in message
     assert list(checkpoints(run)) == [5, 6]
     assert not list(run.rglob(".unfinished*"))
     assert (run / "model.safetensors").read_bytes() == whole

@@ -1,4 +1,4 @@
-"""docs/training.md says what is."""
+"""docs/training.md matches the code."""
 
 import re
 import tomllib

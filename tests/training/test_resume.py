@@ -208,7 +208,7 @@ def test_a_lost_best_checkpoint_is_taken_from_the_model(tmp_path, largest, confi
         train(task, configure(steps=8, **config), run, resume=True)
 
 
-def test_a_bit_flip_in_the_model_is_an_error_that_says_what_to_do(run):
+def test_a_bit_flip_in_the_model_is_an_error_with_advice(run):
     file = run / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])

@@ -12,7 +12,7 @@ from regard.claims.layers import (
 
 CLAIMS: dict[str, Claim] = {
     "fixed-vector": Claim(
-        "A fixed vector loses what a long source said; attention does not.",
+        "A fixed vector loses the content of a long source; attention does not.",
         early_tokens_are_lost,
     ),
     "gradient": Claim(

@@ -13,7 +13,7 @@ TIMEOUT = 30.0  # seconds without any data
 LONGEST = 3600.0  # seconds of a download
 LARGEST = 8 << 30  # bytes of a file
 
-Progress = Callable[[int, int | None], None]  # bytes so far, total bytes if the server tells
+Progress = Callable[[int, int | None], None]  # bytes so far, total bytes if the server sends them
 
 
 def fetch(

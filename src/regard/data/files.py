@@ -66,7 +66,7 @@ def lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a file that may be compressed by gzip or zstd, as its first bytes tell."""
+    """Open a file that may be compressed by gzip or zstd, detected by its first bytes."""
     with path.open("rb") as file:
         start = file.read(4)
     if start == ZSTD:

@@ -23,8 +23,8 @@ class Phrases(nn.Module):
 
         p(s, t) = tanh(W_s [x_t ; … ; x_{t+s−1}] + b_s),  y_t = max_s p(s, t)
 
-    Lu et al. 2016, eq. 1-2. It tells "red square" from "red circle", wherever they occur. What
-    follows the last word is zero.
+    Lu et al. 2016, eq. 1-2. It distinguishes "red square" from "red circle", wherever they occur.
+    What follows the last word is zero.
 
     >>> Phrases(5, 3)(torch.randn(2, 7, 5)).shape
     torch.Size([2, 7, 5])

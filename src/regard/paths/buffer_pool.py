@@ -55,7 +55,7 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype, *, zero: bool = False) -> 
         buffers = _free.get(size)
         buffer = buffers.pop() if buffers else None
     if buffer is None:
-        buffer = np.empty(size, np.uint8)  # numpy asks for huge pages, which are cleared faster
+        buffer = np.empty(size, np.uint8)  # numpy requests huge pages, which are cleared faster
     tensor = torch.from_numpy(buffer.view(PooledArray)).view(dtype).view(shape)
     return tensor.zero_() if zero else tensor
 

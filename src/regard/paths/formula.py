@@ -31,7 +31,7 @@ def sdpa_fallback(
         if mask is not None and mask.dtype != torch.bool:
             wide = torch.promote_types(q.dtype, mask.dtype)
             q, k, v, mask = (t.to(wide) for t in (q, k, v, mask))
-        grouped = True if q.shape[1] != k.shape[1] else False  # noqa: SIM210, a SymBool is no bool
+        grouped = True if q.shape[1] != k.shape[1] else False  # noqa: SIM210, a SymBool is not a bool
         part = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
         ).to(query.dtype)

@@ -1,4 +1,4 @@
-"""The reference path: attention as the formula says, all of it at once.
+"""The reference path: the formula of attention, computed at once.
 
     ATTN(Q, K, V) = normalize[ score(Q, K) + mask ] · V
 

@@ -72,7 +72,7 @@ def _attend(
 
 
 def _is_traced(tensor: Tensor) -> bool:
-    """Whether a mode such as FakeTensorMode or make_fx watches: the values cannot be inspected."""
+    """Whether a mode such as FakeTensorMode or make_fx is active: values cannot be inspected."""
     return type(tensor) not in (Tensor, Parameter) or torch._C._len_torch_dispatch_stack() > 0
 
 

@@ -252,8 +252,8 @@ class MemoryTask:
         for size in sizes:
             bits = self._held_out(size)
             logits = model(bits.inputs).logits
-            asked = logits[:, bits.due], bits.targets[:, bits.due]
-            loss += float(F.binary_cross_entropy_with_logits(*asked)) / len(sizes)
+            due = logits[:, bits.due], bits.targets[:, bits.due]
+            loss += float(F.binary_cross_entropy_with_logits(*due)) / len(sizes)
             errors.append(bit_error(logits, bits))
         far = self._held_out(self.longer)
         return {

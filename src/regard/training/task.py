@@ -17,7 +17,7 @@ class Loss(NamedTuple):
 class Task(Protocol):
     """Data, model, loss and metric. Any class with these members can be trained.
 
-    A batch is a function of the epoch and the step alone: a resumed run asks for the next one and
+    A batch is a function of the epoch and the step alone: a resumed run takes the next one and
     replays nothing. All randomness in `loss` comes from the global generators. `regard.tasks.TASKS`
     lists what a task needs besides, to be trained from a configuration.
     """

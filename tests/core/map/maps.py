@@ -27,7 +27,7 @@ def a_map(*leading: int, **more: Any) -> AttentionMap:
 
 
 class Counting:
-    """A dot product that remembers how many query rows it was asked for."""
+    """A dot product that counts the query rows of its calls."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []

@@ -133,4 +133,6 @@ def test_edges_may_be_the_strongest_of_each_query() -> None:
     assert query.tolist() == [b * M + i for b in range(B) for i in range(M) for _ in range(2)]
     assert torch.equal(key, (indices + N * torch.arange(B)[:, None, None]).flatten())
     torch.testing.assert_close(weight, values.flatten())
-    assert len(a_map(normalize="hard").edges(top_k=3).weight) == M  # a weight of zero is no edge
+    assert (
+        len(a_map(normalize="hard").edges(top_k=3).weight) == M
+    )  # an edge has a weight above zero

@@ -32,7 +32,7 @@ def test_with_positions_order_matters(name):
 
 
 @pytest.mark.parametrize("kv_heads", [6, 2])
-def test_each_hook_of_a_position_acts_where_it_says(kv_heads):
+def test_each_hook_of_a_position_acts_where_documented(kv_heads):
     x = double(B, N, D)
 
     def layer(position: Position) -> MultiHeadAttention:

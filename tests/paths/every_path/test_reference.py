@@ -56,7 +56,7 @@ def test_gathering_the_chosen_value_equals_weighing_them_all(score: str, mask: s
     torch.manual_seed(0)
     module = SCORES[score]()
     q, k, v = torch.randn(B, H, M, D), torch.randn(B, H, N, D), torch.randn(H, N, E)
-    v[:, -1] = math.inf if mask == "causal from the start" else 1.0  # nobody sees the last key
+    v[:, -1] = math.inf if mask == "causal from the start" else 1.0  # the last key is hidden
     with torch.no_grad():
         more = {"score": module, "mask": MASKS[mask](), "normalize": "hard"}
         truth = regard.attend(q, k, v, path="reference", **more)  # type: ignore

@@ -81,7 +81,7 @@ def test_heads_that_share_keys_are_recorded_one_by_one():
     assert call.verify() < 1e-6
 
 
-def test_torchs_dropout_cannot_be_repeated_and_says_so():
+def test_torchs_dropout_cannot_be_repeated_and_raises():
     model, q = Foreign(), heads(X, 3)
     with regard.capture(model) as trace:
         model(q, q, q, dropout_p=0.5)

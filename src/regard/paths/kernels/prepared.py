@@ -103,7 +103,7 @@ class PreparedKeys:
 
 
 class _Attend(torch.autograd.Function):
-    """One call. Its gradient of the token tells which call it was; its other terms are stored."""
+    """One call. Its gradient of the token identifies the call; its other terms are stored."""
 
     @staticmethod
     def forward(
