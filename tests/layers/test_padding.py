@@ -141,3 +141,9 @@ def test_padding_changes_neither_output_nor_gradients(case, padding):
         results.append((output, *torch.autograd.grad(output, differentiated, upstream)))
     for zero, found in zip(*results, strict=True):
         torch.testing.assert_close(found, zero, atol=1e-5, rtol=1e-4)
+
+
+def test_sparse_nodes_of_a_graph_give_the_same_output():
+    layer = layers.GraphAttention(D, 5, 2)
+    nodes, edges = torch.randn(4, D), torch.tensor([[0, 1], [1, 0]])
+    torch.testing.assert_close(layer(nodes.to_sparse(), edges), layer(nodes, edges))

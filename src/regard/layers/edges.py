@@ -61,8 +61,11 @@ def check_edges(edges: Tensor, nodes: int) -> None:
 
 
 def zero_isolated(nodes: Tensor, edges: Tensor | None, mask: Mask | Tensor | None) -> Tensor:
-    """The nodes (N, dim) with zeros where there is no edge: NaN there reaches no gradient."""
-    if is_moderate(nodes):
+    """The nodes (N, dim) with zeros where there is no edge: NaN there reaches no gradient.
+
+    Sparse nodes stay as they are.
+    """
+    if nodes.layout != torch.strided or is_moderate(nodes):
         return nodes
     if edges is not None:
         connected = torch.zeros(len(nodes), dtype=torch.bool, device=nodes.device)
