@@ -30,6 +30,6 @@ def test_a_place_that_is_not_there_is_refused(capsys):
     assert "there is no folder" in capsys.readouterr().err
 
 
-def test_a_peer_that_nobody_is_is_refused(capsys):
+def test_an_unknown_peer_is_refused(capsys):
     assert main(["bench", "decoding", "--only", "nobody"]) == 2
     assert "is part of no peer's name: torch.nn, all scores" in capsys.readouterr().err
