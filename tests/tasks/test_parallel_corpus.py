@@ -117,7 +117,7 @@ def test_missing_files_folders_and_unequal_files_are_clear_errors(tmp_path, tsv)
         ({"name": "dates", "tokns": 5}, "did you mean 'tokens'"),
         ({"name": "dates", "tokens": 0}, "data.tokens should be greater"),
         ({"name": "dates", "tokens": 5, "sentences": 5}, "either tokens or sentences"),
-        ({"name": "dates", "count": "many"}, "data.count should be a valid integer"),
+        ({"name": "dates", "count": "many"}, "data.count should be a whole number"),
         ({"train": ["a", "b", "c"]}, "one file or two, got 3"),
     ],
 )

@@ -61,6 +61,7 @@ def test_long_pairs_are_left_out_of_training():
     longest = max(int(task.batch(0, step).source_lengths.max()) for step in range(task.steps(0)))
     assert longest == 6
     assert "longer than 6 left out" in task.describe()
+    assert "test pairs        1,000" in task.describe()
     with pytest.raises(ValueError, match="longest=1 leaves no pair"):
         make("data.longest=1")
 

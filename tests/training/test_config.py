@@ -85,17 +85,17 @@ def test_what_is_written_reads_back_equal_with_seed_and_versions(file, tmp_path)
         ("training.wramup=1", "did you mean 'warmup'"),
         ("sed=1", "unknown key sed; did you mean 'seed'"),
         ("trainin.lr=1", "unknown key trainin; did you mean 'training'"),
-        ("training.lr=fast", "training.lr should be a valid number, got 'fast'"),
+        ("training.lr=fast", "training.lr should be a number, got 'fast'"),
         ("training.lr=0", "training.lr should be greater than 0, got 0"),
         ("training.lr=nan", "training.lr should be a finite number"),
-        ("training.lr=true", "training.lr should be a valid number, got True"),
-        ("training.steps=1.5", "training.steps should be a valid integer"),
+        ("training.lr=true", "training.lr should be a number, got true"),
+        ("training.steps=1.5", "training.steps should be a whole number"),
         ("training.schedule=cosin", "should be 'constant', 'inverse_sqrt', 'cosine' or 'plateau'"),
         ("training.schedule=inverse_sqrt", "needs warmup"),
         ("training.betas=[0.5, 1.0]", "betas must be at least 0 and below 1"),
         ("training.epochs=", "say how long to train"),
         ("training=7", "training must be a table, got 7"),
-        ("data=7", "data should be a valid dictionary, got 7"),
+        ("data=7", "data should be a table, got 7"),
         ("seed=-1", "seed should be greater than or equal to 0"),
         ("seed.x=1", "seed is a value, not a table"),
         ("lr", "expected table.key=value"),
@@ -138,3 +138,25 @@ def test_a_bad_file_is_named(tmp_path):
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"bytes.toml is not TOML"):
         read_config(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("training.lr=abc", "training.lr should be a number, got 'abc'"),
+        ("training.steps=true", "training.steps should be a whole number, got true"),
+        ("training.betas=1", "training.betas should be a list, got 1"),
+        ("data=3", "data should be a table, got 3"),
+        ("data.train=3", "data.train should be text or a list, got 3"),
+        ("data.source=1.5", "data.source should be a whole number or text, got 1.5"),
+        ("data.joint=1", "data.joint should be true or false, got 1"),
+        ("model.hidden=abc", "model.hidden of luong should be a whole number, got 'abc'"),
+        ("model.hidden=-1", "model.hidden must be 1 or more, got -1"),
+    ],
+)
+def test_a_wrong_type_names_the_key_in_the_words_of_toml(override, complaint):
+    from regard.tasks import TASKS
+
+    tables = {"task": "translate", "data": {"name": "dates", "count": 7}, "training": {"steps": 1}}
+    with pytest.raises(ValueError, match=re.escape(complaint)):
+        TASKS["translate"].from_config(read_config(tables, [override])).build()

@@ -66,7 +66,7 @@ def train(
         source = read_run_config(run).model_dump(exclude_none=True)
         _note_changes(file, source, run)
     config = _read(source, settings or [])
-    task = _task(config, run if resume else None)
+    config, task = _task(config, run if resume else None)
     if dry_run:
         return _dry_run(task, config)
     if not resume:
@@ -171,17 +171,19 @@ def _note_changes(file: Path | None, own: dict[str, Any], run: Path) -> None:
         print(f"note: {run} keeps its own {key} = {was}; {file} has {now}{advice}", file=sys.stderr)
 
 
-def _task(config: "Config", run: Path | None) -> "Task":
+def _task(config: "Config", run: Path | None) -> tuple["Config", "Task"]:
     from regard.core.names import did_you_mean
     from regard.tasks import TASKS
+    from regard.tasks.run import resolve_init
     from regard.training.settings import SettingsError
 
     if config.task not in TASKS:
         raise typer.BadParameter(
             f"unknown task = {config.task!r}{did_you_mean(config.task, TASKS)}"
         )
+    config, tokenizers = resolve_init(config, run)
     try:
-        return TASKS[config.task].from_config(config, run)
+        return config, TASKS[config.task].from_config(config, tokenizers)
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -212,9 +214,11 @@ def _dry_run(task: "Task", config: "Config") -> None:
     from regard.training.config import dump_config
     from regard.training.estimate import estimate
     from regard.training.progress import duration
+    from regard.training.weights import start_from
 
     torch.manual_seed(config.seed)
     model = task.build()
+    start_from(model, config.training.init)
     print(dump_config(config))
     print(summary(model), "\n")
     print(task.describe(), "\n")

@@ -126,6 +126,8 @@ def compare(
     config = read_config(recipe, settings)
     if config.task != "translate":
         raise ValueError(f"compare needs the task translate, got {config.task!r}")
+    if config.training.init is not None:
+        raise ValueError("compare trains every variant from scratch: leave out training.init")
     check_options(config.model)
     one_way = any(variant.score in EQUAL for variant in chosen)
     own_lr = not any(text.partition("=")[0].strip() == "training.lr" for text in settings)

@@ -12,8 +12,8 @@ from torch.overrides import TorchFunctionMode
 
 from regard.core.names import did_you_mean
 from regard.tasks.predictor import Predictor
-from regard.training.config import load_toml
-from regard.training.run_directory import read_run_config, stored_file
+from regard.training.config import Config, load_toml
+from regard.training.run_directory import MANIFEST, read_run_config, stored_file
 from regard.training.weights import put_weights, read_tensors
 
 WEIGHTS, CLASSES = "model.safetensors", "classes.json"
@@ -213,7 +213,8 @@ def train(
     config = read_config(tables, settings)
     if config.task not in TASKS:
         raise ValueError(f"unknown task = {config.task!r}{did_you_mean(config.task, TASKS)}")
-    task = TASKS[config.task].from_config(config, run if resume else None)
+    config, tokenizers = resolve_init(config, run if resume else None)
+    task = TASKS[config.task].from_config(config, tokenizers)
     outcome = train_task(
         task,
         config,
@@ -225,6 +226,29 @@ def train(
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(f"stopped after step {outcome.step}; resume=True continues {run}")
     return load(run)
+
+
+def resolve_init(config: Config, run: Path | None = None) -> tuple[Config, Path | None]:
+    """Return the complete configuration, and the run whose tokenizers and classes are used.
+
+    With `training.init` these are those of that run, and so is the table `[model]` if it is empty.
+
+    Args:
+        run: the run to resume, which has its own, if it was not killed before it wrote them
+    """
+    init = config.training.init
+    if init is None or stored_file(run, MANIFEST):
+        return config, run
+    start = Path(init)
+    try:
+        own = read_run_config(start)
+    except (FileNotFoundError, ValueError) as error:
+        raise type(error)(f"training.init: {error}") from error
+    if not stored_file(start, MANIFEST):
+        raise FileNotFoundError(f"training.init: {start} has no {MANIFEST}: train it first")
+    if own.task != config.task:
+        raise ValueError(f"training.init: {start} is of the task {own.task}, not {config.task}")
+    return config.model_copy(update={"model": config.model or own.model}), start
 
 
 def evaluate_run(run: str | Path) -> dict[str, float]:

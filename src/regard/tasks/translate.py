@@ -404,9 +404,13 @@ def build_model(table: Mapping[str, Any], source: Tokenizer | None, target: Toke
     if source is None and "frames" not in options:
         raise ValueError("model.frames is missing: sources are float frames, give their width")
     vocabulary = None if source is None else len(source)
-    return build(
-        kind, preset, source_vocabulary=vocabulary, target_vocabulary=len(target), **options
-    )
+    try:
+        return build(
+            kind, preset, source_vocabulary=vocabulary, target_vocabulary=len(target), **options
+        )
+    except ValueError as error:  # "hidden of luong should be ..."
+        named = str(error).split(" ", 1)[0] in options
+        raise ValueError(f"model.{error}" if named else f"[model] {error}") from error
 
 
 # ------------------------------------------------------------------------------ task
@@ -437,8 +441,8 @@ class TranslateTask:
     ) -> None:
         self.data, self.loss_settings, self.seed = data, loss, seed
         self.model = dict(model)
-        splits = Splits(data, seed)
-        self.train, self.valid = splits.read("train"), splits.read("valid")
+        self.splits = Splits(data, seed)
+        self.train, self.valid = self.splits.read("train"), self.splits.read("valid")
         self.source_tokenizer, self.target_tokenizer = self._tokenizers(run)
         self.corpus = self._encoded("train", self.train)
         self.valid_corpus = self._encoded("valid", self.valid)
@@ -527,6 +531,7 @@ class TranslateTask:
             "training pairs": f"{len(self.kept):,}"
             + self._left_out(len(self.corpus) - len(self.kept)),
             "validation pairs": f"{len(self.valid):,}{self._left_out(self.valid_left_out)}",
+            "test pairs": self._count_test(),
             "source": "float frames" if source is None else f"{source.kind}, {len(source):,} kinds",
             "target": f"{target.kind}, {len(target):,} kinds",
             "source tokens": _spread(lengths[:, 0]),
@@ -586,6 +591,12 @@ class TranslateTask:
     def _encoded(self, split: str, pairs: Pairs) -> Encoded:
         store = None if self.data.store is None else Path(self.data.store) / split
         return encode_pairs(pairs, self.source_tokenizer, self.target_tokenizer, store=store)
+
+    def _count_test(self) -> str:
+        data = self.data
+        if data.train is not None and (data.valid is None) != (data.test is None):
+            return "the validation pairs"
+        return f"{len(self.splits.read('test')):,}"
 
     def _left_out(self, count: int) -> str:
         return f"; {count:,} longer than {self.data.longest} left out" if count else ""

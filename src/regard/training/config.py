@@ -34,6 +34,9 @@ class Training(Settings):
     minutes: float | None = Field(
         None, gt=0, description="stop after this long, earlier sessions of a resumed run included"
     )
+    init: str | None = Field(
+        None, description="a run whose weights and tokenizers to start from, for fine-tuning"
+    )
     lr: float = Field(1e-3, gt=0, description="maximum learning rate")
     schedule: Literal["constant", "inverse_sqrt", "cosine", "plateau"] = Field(
         "constant", description="after the warm-up: constant, inverse_sqrt, cosine or plateau"
@@ -91,7 +94,7 @@ class Config(Settings):
 
 
 def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
-    """Read and validate a configuration. Paths in `[data]` become absolute.
+    """Read and validate a configuration. Paths of data and of `training.init` become absolute.
 
     >>> config = read_config(
     ...     {"task": "translate", "training": {"steps": 7}}, ["training.lr=1e-3", "seed=3"]
@@ -117,6 +120,8 @@ def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str]
     training = values.pop("training", {})
     if not isinstance(training, Mapping):
         raise ValueError(f"training must be a table, got {training!r}")
+    if isinstance(training.get("init"), str):
+        training = {**training, "init": os.path.abspath(training["init"])}
     checked = read_settings(Training, training, "training")
     if isinstance(values.get("data"), Mapping):
         values["data"] = {key: _absolute(key, value) for key, value in values["data"].items()}

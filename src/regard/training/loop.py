@@ -31,6 +31,7 @@ from regard.training.schedule import (
 )
 from regard.training.state import State
 from regard.training.task import Task
+from regard.training.weights import start_from
 
 
 def train(
@@ -64,6 +65,8 @@ def train(
     options = config.training
     seed_all(config.seed)
     model = task.build()
+    if not (resume and checkpoints(run)):
+        start_from(model, options.init)
     optimizer = AdamW(model, options)
     with (
         open_run(

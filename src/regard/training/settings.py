@@ -7,6 +7,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from regard.core.names import did_you_mean
 
+IN_TOML = {  # what pydantic calls types, and what they are in a configuration file
+    "a valid dictionary": "a table",
+    "a valid tuple": "a list",
+    "a valid list": "a list",
+    "a valid string": "text",
+    "a valid boolean": "true or false",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+}
+
 
 class Settings(BaseModel):
     """One table of a configuration file: typed, frozen, without unknown keys."""
@@ -50,6 +60,9 @@ def read_settings(
 def _sentence(kind: type[Settings], error: ValidationError, table: str) -> str:
     first = error.errors()[0]
     place = [str(part) for part in first["loc"]]
+    alternatives = [one for one in error.errors() if one["loc"][:1] == first["loc"][:1]]
+    if len(alternatives) > 1:  # of a union; pydantic adds the type to the place
+        place = place[:1]
     name = ".".join([table, *place] if table else place)
     if first["type"] == "extra_forbidden":
         return f"unknown key {name}{did_you_mean(place[-1], kind.model_fields)}"
@@ -58,4 +71,10 @@ def _sentence(kind: type[Settings], error: ValidationError, table: str) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if not place:  # the table as a whole
         return f"{table}: {message}" if table else message
-    return f"{name} {message.removeprefix('Input ')}, got {first['input']!r}"
+    for other in alternatives[1:]:
+        message += f" or {other['msg'].removeprefix('Input should be ')}"
+    for python, toml in IN_TOML.items():
+        message = message.replace(python, toml)
+    value = first["input"]
+    shown = str(value).lower() if isinstance(value, bool) else repr(value)
+    return f"{name} {message.removeprefix('Input ')}, got {shown}"

@@ -56,6 +56,18 @@ def put_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: str = "
             tensor.copy_(tensors[name])
 
 
+def start_from(model: nn.Module, init: str | None) -> None:
+    """Copy the weights of a finished run into a new model, if `training.init` names one.
+
+    Raises:
+        FileNotFoundError: if the run has no weights yet
+        ValueError: if they are damaged, or of a model of other shapes
+    """
+    if init is not None:
+        path = Path(init) / "model.safetensors"
+        put_weights(model, read_tensors(path), source=f"training.init: {path}")
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file.
 
