@@ -91,6 +91,9 @@ def test_every_path_gives_the_formula(attempts, monkeypatch):
         )
         dtype = rng.choice(DTYPES)
         q, k = (torch.randn(*leading(rng, whole), n, D).to(dtype) for n in (M, N))
+        q = q[
+            (None,) * (k.dim() - q.dim())
+        ]  # a query with fewer dimensions than the key is refused
         v = torch.randn(*leading(rng, whole), N, E).to(dtype)
         if rng.random() < 0.2:  # no memory layout matters
             q, k = (t.mT.contiguous().mT for t in (q, k))

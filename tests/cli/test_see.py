@@ -15,6 +15,10 @@ from regard.trace.call import Call, held
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run of an untrained model, which attends all the same."""
+    return untrained(tmp_path, "luong")
+
+
+def untrained(tmp_path: Path, kind: str) -> Path:
     from safetensors.torch import save_file
 
     folder = tmp_path / "run"
@@ -23,10 +27,10 @@ def run(tmp_path: Path) -> Path:
     for name in (SOURCE, TARGET):
         letters.save(folder / name)
     torch.manual_seed(0)
-    model = build_model({"kind": "luong", "preset": "tiny"}, letters, letters)
+    model = build_model({"kind": kind, "preset": "tiny"}, letters, letters)
     save_file(dict(model.state_dict()), folder / "model.safetensors")
     (folder / "config.toml").write_text(
-        'task = "translate"\n[model]\nkind = "luong"\npreset = "tiny"\n[training]\nsteps = 7\n'
+        f'task = "translate"\n[model]\nkind = "{kind}"\npreset = "tiny"\n[training]\nsteps = 7\n'
     )
     return folder
 
@@ -36,6 +40,15 @@ def test_a_run_is_seen_in_the_terminal(run: Path, capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert "decoder.attention" in out
     assert "c  a  b  b  a  g  e" in out
+
+
+@pytest.mark.parametrize("option", [[], ["--out", "a.png"], ["--out", "a.html"]])
+def test_a_model_without_attention_has_nothing_to_see(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    run = untrained(tmp_path, "plain")
+    assert main(["see", str(run), "cabbage", *option]) == 1
+    assert "this plain model has no attention" in capsys.readouterr().err
 
 
 def test_figures_and_a_page_are_written(

@@ -35,6 +35,16 @@ def raises(kind: type[Exception], *parts: str) -> Any:
 # ------------------------------------------------------------------ query, key and value
 
 
+@pytest.mark.parametrize("function", [regard.attend, regard.explain, regard.attend_features])
+def test_a_query_with_fewer_dimensions_than_the_key_is_refused(function: Callable) -> None:
+    query, key = zeros(B, D), zeros(B, N, D)
+    with raises(ValueError, f"query {(B, D)}", f"key {(B, N, D)}", "query[:, None]", "query[None]"):
+        function(query, key, key)
+    assert attend(query=query[:, None]).shape == (B, 1, E)
+    assert attend(query=query[None]).shape == (B, B, E)
+    assert attend(key=zeros(N, D), value=zeros(N, E)).shape == (B, M, E)  # shared keys
+
+
 @pytest.mark.parametrize("size", ["tiny", "large"])
 @pytest.mark.parametrize("path", ["auto", "reference", "fused", "blockwise"])
 @pytest.mark.parametrize("score", ["dot", "scaled_dot", "cosine"])
@@ -179,7 +189,7 @@ def test_dropout_is_at_least_zero_and_below_one(dropout: float) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "near"),
-    [("scaled-dot", "scaled_dot"), ("Dot", "dot"), ("cosin", "cosine"), ("adddtive", "additive")],
+    [("scaled-dott", "scaled_dot"), ("Dott", "dot"), ("cosin", "cosine"), ("adddtive", "additive")],
 )
 def test_an_unknown_score_is_answered_with_the_nearest_name(wrong: str, near: str) -> None:
     with raises(

@@ -6,6 +6,7 @@ from torch import nn
 
 from regard.attention.observer import observe
 from regard.models import KINDS, PRESETS, build, parameters, summary
+from regard.models.build import switch_kind
 from tests.flops import Flops
 
 VOCABULARY = {"source_vocabulary": 13, "target_vocabulary": 17}
@@ -140,3 +141,32 @@ def test_an_option_of_the_wrong_type_is_named(kind, name, value, expected):
     sizes = {"source_vocabulary": 7, "target_vocabulary": 7, name: value}
     with pytest.raises(ValueError, match=f"{name} of {kind} should be {expected}, got {value!r}"):
         build(kind, **sizes)
+
+
+# ------------------------------------------------------------------ another kind
+
+
+@pytest.mark.parametrize("was", [kind for kind in KINDS if kind != "language"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "language"])
+def test_a_table_can_switch_to_every_kind(was, kind):
+    table = {"kind": was}
+    if was == "transformer":
+        table |= {"dim": 12, "heads": 3, "hidden": 7, "layers": 1, "tie": "none", "norm": "pre"}
+    else:
+        table |= {"embedding": 5, "hidden": 6, "cell": "lstm"}
+    if was in ("luong", "bahdanau"):
+        table |= {"bidirectional": "all", "score": "concat"}
+    switched = switch_kind(table, kind)
+    assert switched.pop("kind") == kind
+    assert of(kind, **switched)
+    if was == kind:
+        assert switched | {"kind": kind} == table
+    elif "transformer" not in (was, kind):
+        assert switched["hidden"] == 6
+        assert "score" not in switched
+
+
+def test_a_switch_keeps_a_misspelt_option_so_that_it_is_reported():
+    switched = switch_kind({"kind": "luong", "hiden": 6}, "plain")
+    with pytest.raises(ValueError, match="did you mean 'hidden'"):
+        of(switched.pop("kind"), **switched)

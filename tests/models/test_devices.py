@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from regard import layers
 from regard.core.mask import causal, lengths
+from regard.core.score import BUILDERS
 from regard.models import KINDS, build
 from regard.models.classifier import DocumentClassifier
 from regard.models.graph import GraphAttentionNetwork
 from regard.models.hard import HardReader
 from regard.models.image import ImageClassifier
-from regard.models.options import SCORES
 from regard.models.pair import PairClassifier
 from regard.models.recommender import Factorisation, Recommender
 from regard.models.turing import LongShortTermMemory, NeuralTuringMachine
@@ -53,10 +53,10 @@ EDGES = [[0, 1, 2, 3], [1, 0, 3, 2]]
 CASES: dict[str, Case] = {
     **{kind: seq2seq(kind) for kind in KINDS if kind != "language" and kind != "gnmt"},
     "gnmt": seq2seq("gnmt", layers=3),
-    **{f"luong, {score}": seq2seq("luong", score=score) for score in SCORES},
+    **{f"luong, {score}": seq2seq("luong", score=score) for score in BUILDERS},
     **{
         f"bahdanau, {score}": seq2seq("bahdanau", score=score, bidirectional="none")
-        for score in SCORES
+        for score in BUILDERS
     },
     "luong, fed": seq2seq("luong", feeding=True, layers=2, cell="lstm", dropout=0.2),
     "luong, local": seq2seq("luong", attention="local", window=2),

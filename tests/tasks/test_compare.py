@@ -61,3 +61,17 @@ def test_the_time_is_taken_to_a_quality_that_was_learned(sign, qualities, target
     assert found.target == target
     times = {row.quality: row.seconds_to_quality for row in found.rows}
     assert times == {quality: 2.0 if quality == 0.5 else None for quality in qualities}
+
+
+def test_each_decoder_has_its_own_score_by_default():
+    names = [variant.name for variant in variants(["attention", "luong", "bahdanau", "gnmt"])]
+    assert names == ["attention", "luong-general", "bahdanau-additive", "gnmt-additive"]
+    (chosen,) = variants(["bahdanau"], ["bilinear"])
+    assert chosen.name == "bahdanau-general"
+
+
+def test_the_attention_model_of_the_book_is_compared(tmp_path):
+    recipe = RECIPE | {"model": RECIPE["model"] | {"bidirectional": "all"}}
+    found = compare(recipe, variants(["attention"]), tmp_path, settings=["training.lr=1e-3"])
+    assert [row.name for row in found.rows] == ["attention"]
+    assert found.rows[0].entropy > 0

@@ -160,3 +160,27 @@ def test_a_wrong_type_names_the_key_in_the_words_of_toml(override, complaint):
     tables = {"task": "translate", "data": {"name": "dates", "count": 7}, "training": {"steps": 1}}
     with pytest.raises(ValueError, match=re.escape(complaint)):
         TASKS["translate"].from_config(read_config(tables, [override])).build()
+
+
+def test_another_kind_replaces_the_settings_of_the_old_one(file):
+    file.write_text(
+        FILE.replace(
+            "[training]", '[model]\nhidden = 7\nbidirectional = "all"\n[training]\nlr = 0.1'
+        )
+    )
+    notes: list[str] = []
+    config = read_config(file, ["model.kind=transformer", "model.dropout=0.5"], note=notes.append)
+    assert config.model == {"kind": "transformer", "preset": "tiny", "dropout": 0.5}
+    assert config.training.lr == 1e-3
+    assert notes == [
+        "model.kind = 'transformer' replaces settings of luong: without model.hidden = 7, without "
+        "model.bidirectional = 'all', model.preset = 'tiny', training.lr = 0.001"
+    ]
+    notes.clear()
+    config = read_config(file, ["model.kind=attention", "training.lr=0.2"], note=notes.append)
+    assert config.model == {"kind": "attention", "hidden": 7}
+    assert config.training.lr == 0.2
+    assert "without model.bidirectional = 'all'" in notes[0]
+    notes.clear()
+    kept = read_config(file, ["model.kind=luong"], note=notes.append).model
+    assert (kept["bidirectional"], notes) == ("all", [])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from regard.tasks.compare_lengths import Point
     from regard.training import Progress
 
-DECODERS = "plain,peeky,luong,bahdanau,gnmt,transformer"
+DECODERS = "plain,peeky,attention,luong,bahdanau,gnmt,transformer"
 SHOWN = (  # of a point, what to call it, whether on a logarithmic scale
     ("quality", "accuracy of tokens", False),
     ("gradient", "gradient at the first source token", True),
@@ -36,7 +36,10 @@ def compare(
         ),
     ],
     decoders: Annotated[str, option("With commas between them.", "NAMES")] = DECODERS,
-    scores: Annotated[str, option("Scores of luong, bahdanau and gnmt.", "NAMES")] = "general",
+    scores: Annotated[
+        str | None,
+        option("Scores of luong, bahdanau and gnmt. [default: the own score of each]", "NAMES"),
+    ] = None,
     normalizers: Annotated[
         str, option("Of the same: softmax, sparsemax, entmax15, hard, gumbel.", "NAMES")
     ] = "softmax",
@@ -73,15 +76,16 @@ def compare(
     from regard.training.config import load_toml
     from regard.visual.figure.lines import Panel, learning, panels
 
+    given = (decoders, scores, normalizers, encoders)
     sizes = _names(counted or "")
     if not all(size.isdecimal() for size in sizes):
         raise typer.BadParameter(f"--lengths are whole numbers such as 5,10,20,40, got {counted}")
     try:
         task, source = resolve_recipe(recipe)
-        chosen = variants(*(_names(text) for text in (decoders, scores, normalizers, encoders)))
+        chosen = variants(*(_names(text or "") for text in given))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    if not all(_names(text) for text in (decoders, scores, normalizers, encoders)):
+    if not all(_names(text) for text in given if text is not None):
         raise typer.BadParameter("--decoders and what they are made with should name at least one")
     tables = load_toml(source) if isinstance(source, Path) else source
     folder = out if out is not None else Path("runs") / f"compare-{task}"

@@ -18,7 +18,7 @@ MODEL = {  # the options of `regard.models.build` that a configuration can hold
     "dim": "width of the layers",
     "heads": "number of attention heads",
     "kv_heads": "number of heads of keys and values, if fewer",
-    "score": "",  # the names of `regard.models.options.SCORES`
+    "score": "",  # the names of `regard.core.score.BUILDERS`
     "attention": "",  # the names of `regard.models.aligner.ALIGNERS`
     "window": "half the width of local attention",
     "width": "width of the maxout layer",
@@ -84,12 +84,12 @@ def settings_keys(kind: Any) -> list[Key]:
 
 def _model_keys() -> list[Key]:
     """Return the options of `regard.models.build`, each with the kinds that take it."""
+    from regard.core.score import BUILDERS
     from regard.models import PRESETS
     from regard.models.aligner import ALIGNERS
     from regard.models.build import KINDS, options_of
-    from regard.models.options import SCORES
 
-    about = {**MODEL, "score": ", ".join(SCORES), "attention": ", ".join(ALIGNERS)}
+    about = {**MODEL, "score": ", ".join(BUILDERS), "attention": ", ".join(ALIGNERS)}
     kinds = [kind for kind in KINDS if kind != "language"]
     presets = sorted({preset for kind in kinds for preset in PRESETS.get(kind, {})})
     keys = [

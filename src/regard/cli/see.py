@@ -81,6 +81,12 @@ def see(
         if predictor.task == "translate":
             options.setdefault("beam", 5)
         traces = [predictor.trace(one, **options) for one in parsed]
+        if not any(trace.calls for trace in traces):
+            kind = predictor.config.model.get("kind", "")
+            raise ValueError(
+                f"{source}: this{f' {kind}' if kind else ''} model has no attention, so there is "
+                "nothing to see; regard predict shows what it answers"
+            )
         if checkpoints:
             print("reading checkpoints", file=sys.stderr)
             several = predictor.trace_checkpoints(source, parsed[0], **options)

@@ -149,7 +149,7 @@ def _read(source: Any, settings: list[str]) -> "Config":
     from regard.training import read_config
 
     try:
-        return read_config(source, settings)
+        return read_config(source, settings, note=lambda text: print(text, file=sys.stderr))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

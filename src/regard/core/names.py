@@ -1,13 +1,58 @@
-"""Names of scores, normalizers and paths: found, or the nearest one suggested."""
+"""Names of scores, normalizers and paths, their aliases, and the nearest name for a typo."""
 
 import difflib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.core.normalize import NORMALIZERS
-from regard.core.score import SCORES, WITH_PARAMETERS, Score
+from regard.core.score import BUILDERS, SCORES, WITH_PARAMETERS, Score
+
+ALIASES = {
+    # scores; the names of Brauwers & Frasincar 2021 are multiplicative and similarity
+    "dot_product": "dot",
+    "multiplicative": "dot",
+    "scaled": "scaled_dot",
+    "scaled_dot_product": "scaled_dot",
+    "scaled_multiplicative": "scaled_dot",
+    "bilinear": "general",
+    "learnable_weighted": "general",
+    "luong": "general",
+    "bahdanau": "additive",
+    "mlp": "additive",
+    "concatenate": "concat",
+    "concatenation": "concat",
+    "content_based": "cosine",
+    "cosine_similarity": "cosine",
+    "similarity": "cosine",
+    "location_based": "location",
+    # normalizers
+    "soft": "softmax",
+    "entmax": "entmax15",
+    "gumbel_softmax": "gumbel",
+    # kinds of models
+    "attentionseq2seq": "attention",
+    "attention_seq2seq": "attention",
+    "peekyseq2seq": "peeky",
+    "peeky_seq2seq": "peeky",
+    "seq2seq": "plain",
+    "rnnsearch": "bahdanau",
+}
+"""Other names of the literature, and what they are called here. Hyphens and case do not matter."""
+
+
+def find_name(name: str, known: Iterable[str]) -> str | None:
+    """The name among the known ones that is meant, itself or an alias; None if there is none.
+
+    >>> find_name("Concatenation", ["concat", "general"]), find_name("concatenation", ["dot"])
+    ('concat', None)
+    """
+    known = list(known)
+    if name in known:
+        return name
+    plain = _plain(name)
+    return next((one for one in (plain, ALIASES.get(plain)) if one in known), None)
 
 
 def find_score(score: str | Score) -> Score:
@@ -21,11 +66,37 @@ def find_score(score: str | Score) -> Score:
         return score
     if score in SCORES:
         return SCORES[score]
-    if score in WITH_PARAMETERS:
+    name = _score_name(score)
+    if name in WITH_PARAMETERS:
         raise ValueError(
-            f"score {score!r} has parameters: pass score=regard.{WITH_PARAMETERS[score]}"
+            f"score {score!r} has parameters: pass score=regard.{WITH_PARAMETERS[name]}"
         )
-    raise ValueError(f"unknown score {score!r}{did_you_mean(score, [*SCORES, *WITH_PARAMETERS])}")
+    return SCORES[name]
+
+
+def build_score(score: str, query_dim: int, key_dim: int) -> nn.Module:
+    """A new score by name, with parameters for queries and keys of these widths.
+
+    >>> build_score("bilinear", 3, 5).weight.shape
+    torch.Size([3, 5])
+    """
+    return BUILDERS[_score_name(score)](query_dim, key_dim)
+
+
+def layer_score(score: str | Score, query_dim: int, key_dim: int) -> str | Score:
+    """The score of a layer: one with parameters is built, the name of another is kept."""
+    if isinstance(score, str):
+        name = _score_name(score)
+        return build_score(name, query_dim, key_dim) if name in WITH_PARAMETERS else name
+    return find_score(score)
+
+
+def _score_name(score: str) -> str:
+    known = [*SCORES, *WITH_PARAMETERS]
+    name = find_name(score, known)
+    if name is None:
+        raise ValueError(f"unknown score {score!r}{did_you_mean(score, known)}")
+    return name
 
 
 def find_normalizer(normalize: str | Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -37,8 +108,9 @@ def find_normalizer(normalize: str | Callable[..., Tensor]) -> Callable[..., Ten
             "normalize must be a name or a callable (scores, mask) -> weights, got "
             f"{type(normalize).__name__}"
         )
-    if normalize in NORMALIZERS:
-        return NORMALIZERS[normalize]
+    name = find_name(normalize, NORMALIZERS)
+    if name is not None:
+        return NORMALIZERS[name]
     raise ValueError(f"unknown normalizer {normalize!r}{did_you_mean(normalize, NORMALIZERS)}")
 
 
@@ -47,8 +119,17 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
 
     >>> did_you_mean("softmx", ["softmax", "hard"])
     "; did you mean 'softmax'? Known: softmax, hard"
+    >>> did_you_mean("concatination", ["location", "concat"])
+    "; did you mean 'concat'? Known: location, concat"
     """
     known = list(known)
-    close = difflib.get_close_matches(str(name), known, n=1)
+    meant = {alias: target for alias, target in ALIASES.items() if target in known}
+    meant |= {one: one for one in known}
+    close = difflib.get_close_matches(str(name), meant, n=1)
+    close = close or difflib.get_close_matches(_plain(str(name)), meant, n=1)
     listed = ", ".join(known)
-    return f"; did you mean {close[0]!r}? Known: {listed}" if close else f"; known: {listed}"
+    return f"; did you mean {meant[close[0]]!r}? Known: {listed}" if close else f"; known: {listed}"
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("-", "_").replace(" ", "_")

@@ -242,6 +242,12 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
                 f"{name} must be (..., length, dim), got shape {tuple(tensor.shape)}; a single "
                 f"vector is {name}[None]"
             )
+    if query.dim() < key.dim():
+        raise ValueError(
+            f"query must have as many dimensions as key, got query {tuple(query.shape)} and key "
+            f"{tuple(key.shape)}; one query for each row of a batch is query[:, None], queries "
+            "shared by the whole batch are query[None]"
+        )
     if not query.dtype == key.dtype == value.dtype:
         raise TypeError(
             f"query, key and value must share a dtype, got {query.dtype}, {key.dtype}, "

@@ -19,11 +19,13 @@ a sum of products soon leaves the range of float16.
 | location | W q, one score per position |
 
 To add one: write the function and a module here, and put the name into `SCORES`, or into
-`WITH_PARAMETERS` if it has parameters. See ARCHITECTURE.md.
+`WITH_PARAMETERS` and `BUILDERS` if it has parameters. Other names that it goes by belong in
+`ALIASES` of `names.py`. See ARCHITECTURE.md.
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -346,7 +348,7 @@ SCORES: dict[str, nn.Module] = {
     "scaled_dot": ScaledDot(),
     "cosine": PlainCosine(),
 }
-"""Scores that need no parameters, by name."""
+"""Scores that need no parameters, by name; they take queries and keys of one width."""
 
 WITH_PARAMETERS = {
     "general": "General(query_dim, key_dim)",
@@ -357,6 +359,26 @@ WITH_PARAMETERS = {
     "location": "Location(query_dim, max_length)",
 }
 """The module to pass instead of the name of a score with parameters."""
+
+MAX_LOCATIONS = 512
+"""Positions that a location score made by name has weights for."""
+
+
+def _unsized(kind: type[nn.Module], query_dim: int, key_dim: int) -> nn.Module:
+    return kind()
+
+
+BUILDERS: dict[str, Callable[[int, int], nn.Module]] = {
+    **{name: partial(_unsized, type(score)) for name, score in SCORES.items()},
+    "cosine": lambda query_dim, key_dim: Cosine(),
+    "general": General,
+    "biased_general": BiasedGeneral,
+    "activated_general": ActivatedGeneral,
+    "additive": lambda query_dim, key_dim: Additive(query_dim, key_dim, query_dim),
+    "concat": lambda query_dim, key_dim: Concat(query_dim, key_dim, query_dim),
+    "location": lambda query_dim, key_dim: Location(query_dim, MAX_LOCATIONS),
+}
+"""From query_dim and key_dim to a score with its own parameters, for layers and models."""
 
 
 def precise(dtype: torch.dtype) -> torch.dtype:

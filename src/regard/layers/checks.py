@@ -10,13 +10,13 @@ def check_sizes(**sizes: int) -> None:
             raise ValueError(f"{name} must be 1 or more, got {size}")
 
 
-def check_heads(dim: int, heads: int) -> None:
+def check_heads(dim: int, heads: int, name: str = "dim") -> None:
     """Raise ValueError unless `dim` is a multiple of `heads`."""
     if dim % heads:
         low = dim - dim % heads
         raise ValueError(
-            f"dim must be a multiple of heads, got dim={dim} and heads={heads}; "
-            f"try dim={low or heads} or dim={low + heads}"
+            f"{name} must be a multiple of heads, got {name}={dim} and heads={heads}; "
+            f"try {name}={low or heads} or {name}={low + heads}"
         )
 
 

@@ -103,7 +103,7 @@ class CoAttention(nn.Module):
         )
         from_left = attend(right, query, left_hidden, score="dot", normalize=_tanh)
         left_context, left_map = attend(
-            self.left_query.to(left.dtype),
+            self.left_query.to(left.dtype)[None],
             torch.tanh(left_hidden + from_right),
             left,
             score="dot",
@@ -111,7 +111,7 @@ class CoAttention(nn.Module):
             return_map=True,
         )
         right_context, right_map = attend(
-            self.right_query.to(right.dtype),
+            self.right_query.to(right.dtype)[None],
             torch.tanh(right_hidden + from_left),
             right,
             score="dot",

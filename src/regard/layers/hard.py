@@ -27,10 +27,10 @@ from regard.core.blocks import by_rows
 from regard.core.lower import lower
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
-from regard.core.names import find_score
+from regard.core.names import find_score, layer_score
 from regard.core.normalize import hard as straight_through
 from regard.core.request import Request, make_request
-from regard.core.score import General, Score
+from regard.core.score import Score
 from regard.layers.checks import check_sizes
 from regard.paths.additive import with_kernel
 from regard.paths.blockwise import row_elements
@@ -84,7 +84,7 @@ class HardAttention(nn.Module):
     Args:
         dim: width of the queries
         key_dim: width of the keys, `dim` if None
-        score: a name, a module or a callable; `General(dim, key_dim)` if None
+        score: a name, a module or a callable; "general" if None
         estimator: a normalizer (scores, mask) -> one-hot weights for training, such as
             `straight_through` or `HardGumbel(temperature)`
     """
@@ -105,10 +105,8 @@ class HardAttention(nn.Module):
                 "estimator should be a normalizer such as straight_through or HardGumbel(1.0), got "
                 f"{estimator!r}; for REINFORCE call choose() and reinforce_loss()"
             )
-        if score is not None:
-            find_score(score)  # raises for an unknown name
         self.dim, self.key_dim = dim, key_dim
-        self.score = General(dim, key_dim) if score is None else score
+        self.score = layer_score("general" if score is None else score, dim, key_dim)
         self.estimator = estimator
 
     @observed

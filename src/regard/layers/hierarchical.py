@@ -62,9 +62,8 @@ class AttentionPooling(nn.Module):
         mask = padding_mask(mask, x)
         x = zero_padding(x, mask)
         key = torch.tanh(self.projection(x)).to(x.dtype)  # (..., L, hidden)
-        attended = attend(
-            self.query.to(x.dtype), key, x, score="dot", mask=mask, return_map=return_map
-        )
+        query = self.query.to(x.dtype)[(None,) * (x.dim() - 2)]  # (1, ..., 1, hidden)
+        attended = attend(query, key, x, score="dot", mask=mask, return_map=return_map)
         if isinstance(attended, Attended):
             return Attended(attended.output.squeeze(-2), attended.map)
         return attended.squeeze(-2)

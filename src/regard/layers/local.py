@@ -16,10 +16,10 @@ from regard.attention.observer import observed
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, window
-from regard.core.names import find_score
+from regard.core.names import find_score, layer_score
 from regard.core.normalize import softmax
 from regard.core.request import Request, make_request
-from regard.core.score import General, Location, Score, precise
+from regard.core.score import Location, Score, precise
 from regard.layers.cache import Past, SharedMemory, check_step, start
 from regard.layers.checks import check_dropout, check_inputs, check_sizes
 from regard.layers.masking import computed_map
@@ -78,7 +78,7 @@ class LocalAttention(nn.Module):
         dim: width of the queries
         window: D, the number of keys on either side of the centre
         key_dim: width of the keys, `dim` if None
-        score: a name, a module or a callable; `General(dim, key_dim)` if None
+        score: a name, a module or a callable; "general" if None
         center: a module (query (B, M, dim), S (B, M, 1)) -> p (B, M, 1), such as
             `PredictedCenter`; the query's own position if None
         dropout: of the weights, in train mode
@@ -107,9 +107,7 @@ class LocalAttention(nn.Module):
             )
         check_dropout(dropout)
         self.dim, self.key_dim, self.window, self.dropout = dim, key_dim, window, dropout
-        if score is not None:
-            find_score(score)  # raises for an unknown name
-        self.score = General(dim, key_dim) if score is None else score
+        self.score = layer_score("general" if score is None else score, dim, key_dim)
         self.center = center
 
     @observed

@@ -143,7 +143,7 @@ class SourceToToken(nn.Module):
         scores = self.outer(F.elu(self.inner(x))).to(x.dtype)  # (B, L, dim)
         # each feature is a head with its scores as keys and 1 as its only query
         attended = attend(
-            x.new_ones(1, 1),
+            x.new_ones(1, 1, 1, 1),
             scores.mT.unsqueeze(-1),  # (B, dim, L, 1)
             x.mT.unsqueeze(-1),
             score="dot",

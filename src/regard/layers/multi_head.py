@@ -8,7 +8,7 @@ from regard.attention import Attended, attend
 from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, as_mask, causal
-from regard.core.names import find_score
+from regard.core.names import layer_score
 from regard.core.score import Score
 from regard.layers.cache import Past, SharedMemory, start
 from regard.layers.checks import check_dropout, check_heads, check_inputs, check_sizes
@@ -48,15 +48,18 @@ class MultiHeadAttention(nn.Module):
     True
 
     Args:
-        dim: width of the queries, and of all heads together
-        heads: number of heads, a divisor of `dim`
+        dim: width of the queries
+        heads: number of heads, a divisor of `inner_dim`
+        inner_dim: width of all heads together, the D of W_Q ∈ R^(dim × D), `dim` if None; each
+            head is D / heads wide
         kv_heads: number of heads of keys and values, a divisor of `heads`; all if None
         key_dim: width of the keys, `dim` if None
         value_dim: width of the values, `key_dim` if None
         out_dim: width of the output, `dim` if None
-        output_projection: False leaves out W_O: the output is the concatenated heads
+        output_projection: False leaves out W_O: the output is the concatenated heads, `inner_dim`
+            wide
         score: a name, a module or callable on the width of a head, shared by all heads, or a
-            sequence of them, one for each head
+            sequence of them, one for each head; a score with parameters is built from its name
         position: an object with the methods of `Position`: `forward` is applied to the inputs (and
             to values that are the keys), `rotate` to queries and keys of each head, and `bias` is
             added to the scores
@@ -73,6 +76,7 @@ class MultiHeadAttention(nn.Module):
         dim: int,
         heads: int,
         *,
+        inner_dim: int | None = None,
         kv_heads: int | None = None,
         key_dim: int | None = None,
         value_dim: int | None = None,
@@ -89,9 +93,10 @@ class MultiHeadAttention(nn.Module):
         key_dim = dim if key_dim is None else key_dim
         value_dim = key_dim if value_dim is None else value_dim
         width_out = dim if out_dim is None else out_dim
-        check_sizes(dim=dim, heads=heads, kv_heads=kv_heads, key_dim=key_dim)
+        inner = dim if inner_dim is None else inner_dim
+        check_sizes(dim=dim, heads=heads, inner_dim=inner, kv_heads=kv_heads, key_dim=key_dim)
         check_sizes(value_dim=value_dim, out_dim=width_out)
-        check_heads(dim, heads)
+        check_heads(inner, heads, "dim" if inner_dim is None else "inner_dim")
         if heads % kv_heads:
             divisors = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
             raise ValueError(
@@ -99,29 +104,28 @@ class MultiHeadAttention(nn.Module):
                 f"kv_heads may be {divisors}"
             )
         check_dropout(dropout)
-        if not output_projection and out_dim not in (None, dim):
+        if not output_projection and out_dim not in (None, inner):
             raise ValueError(
-                f"output_projection=False gives an output of width dim={dim}, got "
+                f"output_projection=False gives an output as wide as all heads, {inner}, got "
                 f"out_dim={out_dim}; leave one of them out"
             )
         self.dim, self.heads, self.kv_heads, self.dropout = dim, heads, kv_heads, dropout
         self._widths = {"query": dim, "key": key_dim, "value": value_dim}
-        width = dim // heads
-        self.query_projection = nn.Linear(dim, dim, bias=bias)
+        width = inner // heads
+        self.query_projection = nn.Linear(dim, inner, bias=bias)
         self.key_projection = nn.Linear(key_dim, kv_heads * width, bias=bias)
         self.value_projection = nn.Linear(value_dim, kv_heads * width, bias=bias)
         self.output_projection = (
-            nn.Linear(dim, width_out, bias=bias) if output_projection else nn.Identity()
+            nn.Linear(inner, width_out, bias=bias) if output_projection else nn.Identity()
         )
         self.query_norm = nn.Identity() if qk_norm is None else qk_norm(width)
         self.key_norm = nn.Identity() if qk_norm is None else qk_norm(width)
         self.position = _checked_position(position, heads, width)
         self.score: str | Score
         if isinstance(score, Sequence | nn.ModuleList) and not isinstance(score, str):
-            self.score = per_head(score, heads)
+            self.score = per_head([layer_score(one, width, width) for one in score], heads)
         else:
-            find_score(score)  # raises for an unknown name
-            self.score = score
+            self.score = layer_score(score, width, width)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -371,7 +375,9 @@ class MultiHeadAttention(nn.Module):
     def extra_repr(self) -> str:
         groups = "" if self.kv_heads == self.heads else f", kv_heads={self.kv_heads}"
         score = f", score={self.score!r}" if isinstance(self.score, str) else ""
-        return f"{self.dim}, heads={self.heads}{groups}{score}, dropout={self.dropout}"
+        inner = self.query_projection.out_features
+        shown = "" if inner == self.dim else f", inner_dim={inner}"
+        return f"{self.dim}, heads={self.heads}{shown}{groups}{score}, dropout={self.dropout}"
 
 
 def _split(x: Tensor, heads: int) -> Tensor:

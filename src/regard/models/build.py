@@ -1,13 +1,13 @@
 """Models by name, from flat keyword arguments such as a configuration file holds."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from torch import nn
 
-from regard.core.names import did_you_mean
+from regard.core.names import did_you_mean, find_name
 from regard.models.aligner import find_aligner
 from regard.models.bahdanau import Bahdanau
 from regard.models.decoder import Peeky, Plain, RecurrentDecoder
@@ -128,6 +128,35 @@ def options_of(kind: str) -> list[str]:
     return ["source_vocabulary", "target_vocabulary", *free]
 
 
+def switch_kind(model: Mapping[str, Any], kind: str) -> Options:
+    """The table `[model]` of a configuration for another kind of model.
+
+    What both kinds have in common stays, except the score: each kind has its own. Sizes stay
+    among recurrent models; a Transformer has those of the preset, or of the tiny one.
+
+    >>> switch_kind({"kind": "luong", "cell": "lstm", "hidden": 7, "score": "dot"}, "bahdanau")
+    {'kind': 'bahdanau', 'cell': 'lstm', 'hidden': 7}
+    >>> switch_kind({"kind": "luong", "cell": "lstm", "hidden": 7}, "transformer")
+    {'kind': 'transformer', 'preset': 'tiny', 'dropout': 0.0}
+    """
+    was = model.get("kind", "luong")
+    if was == kind:
+        return dict(model)
+    own = options_of(kind)
+    others = {"kind", "score"}.union(*map(options_of, KINDS)).difference(own) | {"score"}
+    kept = {name: value for name, value in model.items() if name not in others}
+    if "transformer" in (was, kind):
+        sizes = set(own).difference(("dropout", "frames"))
+        kept = {name: value for name, value in kept.items() if name not in sizes}
+        if "preset" not in kept:
+            kept = {"preset": "tiny", "dropout": 0.0, **kept}
+    if kind == "attention":  # its dot product needs an encoder as wide as the decoder
+        kept.pop("bidirectional", None)
+    if kind == "gnmt" and ("layers" in kept or "preset" not in kept):
+        kept["layers"] = max(2, kept.get("layers", 2))
+    return {"kind": kind, **kept}
+
+
 def build(kind: str, preset: str | None = None, **options: Any) -> nn.Module:
     """A model of some kind; `options` override those of the preset.
 
@@ -138,15 +167,17 @@ def build(kind: str, preset: str | None = None, **options: Any) -> nn.Module:
     (4, Linear(in_features=128, out_features=17, bias=True))
 
     Args:
-        kind: a name of `KINDS`
+        kind: a name of `KINDS`, or an alias of one
         preset: "tiny", "small" or "base"; None for the defaults
         options: keyword arguments of that kind; at least its vocabularies
 
     Raises:
         ValueError: for an unknown name, with the nearest known one
     """
-    if kind not in KINDS:
+    found = find_name(kind, KINDS)
+    if found is None:
         raise ValueError(f"unknown kind of model {kind!r}{did_you_mean(kind, KINDS)}")
+    kind = found
     presets = PRESETS[kind]
     if preset is not None and preset not in presets:
         raise ValueError(f"unknown preset {preset!r} of {kind}{did_you_mean(preset, presets)}")

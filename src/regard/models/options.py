@@ -1,46 +1,15 @@
 """Scores, positions, self-attentions and norms by name, for models that know their widths."""
 
 from collections.abc import Callable
-from functools import partial
 
 from torch import nn
 
-from regard.core.names import did_you_mean
-from regard.core.score import SCORES as WITHOUT_PARAMETERS
-from regard.core.score import (
-    ActivatedGeneral,
-    Additive,
-    BiasedGeneral,
-    Concat,
-    Cosine,
-    General,
-    Location,
-    Score,
-)
+from regard.core.names import build_score, did_you_mean, find_name
+from regard.core.score import SCORES, Score
 from regard.layers.efficient import EfficientAttention
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, Rotary
 from regard.layers.transformer import PostNorm, PreNorm, SelfAttention
-
-MAX_LOCATIONS = 512
-"""Source positions that a location score made by name has weights for."""
-
-
-def _unsized(kind: type[nn.Module], query_dim: int, key_dim: int) -> nn.Module:
-    return kind()
-
-
-SCORES: dict[str, Callable[[int, int], nn.Module]] = {
-    **{name: partial(_unsized, type(score)) for name, score in WITHOUT_PARAMETERS.items()},
-    "cosine": lambda query_dim, key_dim: Cosine(),
-    "general": General,
-    "biased_general": BiasedGeneral,
-    "activated_general": ActivatedGeneral,
-    "additive": lambda query_dim, key_dim: Additive(query_dim, key_dim, query_dim),
-    "concat": lambda query_dim, key_dim: Concat(query_dim, key_dim, query_dim),
-    "location": lambda query_dim, key_dim: Location(query_dim, MAX_LOCATIONS),
-}
-"""From query_dim and key_dim to a score with its own parameters, if it has any."""
 
 SELF_ATTENTIONS: dict[str, SelfAttention] = {
     "dot": MultiHeadAttention,  # quadratic in the number of positions
@@ -59,6 +28,7 @@ def find_score(score: str | Callable, query_dim: int, key_dim: int) -> Score:
 
     >>> find_score("general", 3, 5).weight.shape
     torch.Size([3, 5])
+    >>> from regard.core.score import Additive
     >>> find_score(lambda query_dim, key_dim: Additive(query_dim, key_dim, 7), 3, 5).vector.shape
     torch.Size([7])
 
@@ -69,14 +39,12 @@ def find_score(score: str | Callable, query_dim: int, key_dim: int) -> Score:
         return score
     if callable(score):
         return score(query_dim, key_dim)
-    if score not in SCORES:
-        raise ValueError(f"unknown score {score!r}{did_you_mean(score, SCORES)}")
-    if score in WITHOUT_PARAMETERS and query_dim != key_dim:
+    if find_name(score, SCORES) and query_dim != key_dim:
         raise ValueError(
             f"score {score!r} needs decoder states as wide as the encoder's, got {query_dim} and "
-            f"{key_dim}; choose hidden accordingly, or score='general'"
+            f"{key_dim}; choose hidden accordingly, bidirectional='none', or score='general'"
         )
-    return SCORES[score](query_dim, key_dim)
+    return build_score(score, query_dim, key_dim)
 
 
 def find_self_attention(name: str) -> SelfAttention:

@@ -6,17 +6,17 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from regard.analysis import entropy
+from regard.core.score import SCORES
 from regard.models.summary import parameters
 from regard.tasks.translate import TranslateTask, Translator
 from regard.tasks.variants import Variant, check_options, model_table
 from regard.training import Config, Progress, Silent, read_config, read_run_config, train
+from regard.training.config import TRANSFORMER_LR
 from regard.training.metrics import read_metrics
 from regard.training.progress import duration
 from regard.training.schedule import last_step
 from regard.visual.notebook import table_html
 
-EQUAL = ("dot", "scaled_dot", "cosine")  # scores of queries and keys of one width
-TRANSFORMER_LR = 1e-3  # instead of a recurrent model's learning rate, at which it would not learn
 EVALUATIONS = 10  # of a run, by default: the points of its curve
 LONGER = ("steps", "epochs", "minutes", "patience", "evaluate_every", "threads", "log_every")
 MAPPED = 200
@@ -129,7 +129,7 @@ def compare(
     if config.training.init is not None:
         raise ValueError("compare trains every variant from scratch: leave out training.init")
     check_options(config.model)
-    one_way = any(variant.score in EQUAL for variant in chosen)
+    one_way = any(variant.score in SCORES for variant in chosen)
     own_lr = not any(text.partition("=")[0].strip() == "training.lr" for text in settings)
     configs = {}
     for variant in chosen:

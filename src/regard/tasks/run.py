@@ -210,7 +210,7 @@ def train(
     run = Path(out) if out is not None else Path("runs") / name
     if resume:
         tables = read_run_config(run).model_dump(exclude_none=True)
-    config = read_config(tables, settings)
+    config = read_config(tables, settings, note=lambda text: print(text, file=sys.stderr))
     if config.task not in TASKS:
         raise ValueError(f"unknown task = {config.task!r}{did_you_mean(config.task, TASKS)}")
     config, tokenizers = resolve_init(config, run if resume else None)

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any, NamedTuple
 
-from regard.core.names import did_you_mean
-from regard.models.build import KINDS, options_of
-from regard.models.options import SCORES, SELF_ATTENTIONS
+from regard.core.names import did_you_mean, find_name
+from regard.core.score import BUILDERS
+from regard.models.build import KINDS, RECURRENT, options_of, switch_kind
+from regard.models.options import SELF_ATTENTIONS
 
 ATTENTIVE = ("luong", "bahdanau", "gnmt")  # decoders that take a score and a normalizer
-DECODERS = ("plain", "peeky", *ATTENTIVE, "transformer")
+DECODERS = ("plain", "peeky", "attention", *ATTENTIVE, "transformer")
 NORMALIZERS = {
     "softmax": "global",
     "sparsemax": "sparsemax",
@@ -45,7 +46,7 @@ class Variant(NamedTuple):
 
 def variants(
     decoders: Iterable[str],
-    scores: Iterable[str] = ("general",),
+    scores: Iterable[str] = (),
     normalizers: Iterable[str] = ("softmax",),
     encoders: Iterable[str] = ("dot",),
 ) -> list[Variant]:
@@ -53,23 +54,27 @@ def variants(
 
     >>> [variant.name for variant in variants(["plain", "luong"], ["dot", "general"])]
     ['plain', 'luong-dot', 'luong-general']
+    >>> [variant.name for variant in variants(["luong", "bahdanau"])]
+    ['luong-general', 'bahdanau-additive']
 
     Args:
         decoders: of `DECODERS`
-        scores, normalizers: of luong, bahdanau and gnmt
+        scores: of luong, bahdanau and gnmt; the own score of each if empty
+        normalizers: of the same
         encoders: of the transformer
 
     Raises:
         ValueError: for an unknown name, with the nearest known one
     """
     decoders = _known("decoder", decoders, DECODERS)
-    scores = _known("score", scores, SCORES)
+    scores = _known("score", scores, BUILDERS)
     normalizers = _known("normalizer", normalizers, NORMALIZERS)
     encoders = _known("encoder", encoders, SELF_ATTENTIONS)
     found: list[Variant] = []
     for decoder in decoders:
         if decoder in ATTENTIVE:
-            found += [Variant(decoder, *both) for both in product(scores, normalizers)]
+            own = scores or [RECURRENT[decoder][1]["score"]]
+            found += [Variant(decoder, *both) for both in product(own, normalizers)]
         elif decoder == "transformer":
             found += [Variant(decoder, encoder=encoder) for encoder in encoders]
         else:
@@ -80,26 +85,17 @@ def variants(
 def model_table(model: Mapping[str, Any], variant: Variant, *, one_way: bool) -> dict[str, Any]:
     """Return the table `[model]` of a variant of a recipe.
 
-    Sizes are taken from the recipe if both are recurrent, or both Transformers; otherwise they are
-    those of the recipe's preset, or of the tiny one.
+    The rest is that of the recipe, as far as it is for this decoder: see `switch_kind`.
 
     >>> recipe = {"kind": "luong", "cell": "lstm", "hidden": 7}
     >>> model_table(recipe, Variant("bahdanau", "dot", "softmax"), one_way=True)
-    {'cell': 'lstm', 'hidden': 7, 'kind': 'bahdanau', 'score': 'dot', 'bidirectional': 'none'}
+    {'kind': 'bahdanau', 'cell': 'lstm', 'hidden': 7, 'score': 'dot', 'bidirectional': 'none'}
 
     Args:
         one_way: whether the source is read from left to right only
     """
-    known = options_of(variant.decoder)
-    kept = {key: value for key, value in model.items() if key in (*known, "preset")}
+    kept = switch_kind(model, variant.decoder)
     kept.pop("encoder_attention", None)
-    if (model.get("kind", "luong") == "transformer") != (variant.decoder == "transformer"):
-        kept = {key: kept[key] for key in ("preset", "dropout", "frames") if key in kept}
-        if "preset" not in kept:
-            kept = {"preset": "tiny", "dropout": 0.0, **kept}
-    kept["kind"] = variant.decoder
-    if variant.decoder == "gnmt" and "preset" not in kept:
-        kept["layers"] = max(2, kept.get("layers", 2))
     if variant.score is not None:
         kept["score"] = variant.score
     if variant.normalizer not in (None, "softmax"):
@@ -107,7 +103,7 @@ def model_table(model: Mapping[str, Any], variant: Variant, *, one_way: bool) ->
         kept.pop("window", None)
     if variant.encoder not in (None, "dot"):
         kept["encoder_attention"] = variant.encoder
-    if one_way and "bidirectional" in known:
+    if one_way and "bidirectional" in options_of(variant.decoder):
         kept["bidirectional"] = "none"
     return kept
 
@@ -121,8 +117,10 @@ def check_options(model: Mapping[str, Any]) -> None:
 
 
 def _known(what: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
-    given, known = list(names), list(known)
-    for name in given:
-        if name not in known:
+    known, found = list(known), []
+    for name in names:
+        one = find_name(name, known)
+        if one is None:
             raise ValueError(f"unknown {what} {name!r}{did_you_mean(name, known)}")
-    return given
+        found.append(one)
+    return found

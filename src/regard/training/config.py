@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,8 @@ import torch
 from pydantic import Field, model_validator
 
 from regard.core.files import atomic_file
-from regard.core.names import did_you_mean
+from regard.core.names import did_you_mean, find_name
+from regard.models.build import KINDS, switch_kind
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
@@ -24,6 +25,9 @@ PATHS = {
     *("images", "labels", "test_images", "test_labels"),
 }
 """The keys of `[data]` that name files and directories, of all tasks."""
+
+TRANSFORMER_LR = 1e-3
+"""Instead of the learning rate of a recurrent model, at which a Transformer would not learn."""
 
 
 class Training(Settings):
@@ -93,7 +97,12 @@ class Config(Settings):
     versions: dict[str, str] = Field(default_factory=dict)  # of torch and others, for the record
 
 
-def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
+def read_config(
+    source: str | Path | Mapping[str, Any],
+    overrides: Iterable[str] = (),
+    *,
+    note: Callable[[str], None] = lambda text: None,
+) -> Config:
     """Read and validate a configuration. Paths of data and of `training.init` become absolute.
 
     >>> config = read_config(
@@ -105,13 +114,17 @@ def read_config(source: str | Path | Mapping[str, Any], overrides: Iterable[str]
     Args:
         source: a TOML file, or its content as a dictionary
         overrides: "table.key=value" with the value as in TOML, quotes of strings optional; an
-            empty value restores the default
+            empty value restores the default. A new `model.kind` replaces the settings that
+            belong to the old kind
+        note: receives a sentence about settings that were replaced
 
     Raises:
         ValueError: naming the key, and for an unknown one the nearest known
         FileNotFoundError: if there is no such file
     """
     values = load_toml(Path(source)) if isinstance(source, str | Path) else _copy(source)
+    overrides = list(overrides)
+    _switch_kind(values, overrides, note)
     for override in overrides:
         _put(values, override)
     for name in values:  # before missing keys: a table may be misspelt
@@ -194,6 +207,31 @@ def _absolute(key: str, value: Any) -> Any:
 
 def _copy(table: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in table.items()}
+
+
+def _switch_kind(values: dict[str, Any], overrides: list[str], note: Callable[[str], None]) -> None:
+    """Replace the settings of a translation model's kind, if an override changes the kind."""
+    given = {name.strip(): text.strip() for name, _, text in (o.partition("=") for o in overrides)}
+    model, training = values.get("model", {}), values.get("training", {})
+    if "model.kind" not in given:
+        return
+    kind = find_name(str(_value(given["model.kind"] or "luong")), KINDS)
+    was = model.get("kind", "luong") if isinstance(model, Mapping) else None
+    if values.get("task") != "translate" or kind in (None, was, "language") or was is None:
+        return
+    values["model"] = switch_kind(model, str(kind))
+    rate = training.get("lr") if isinstance(training, Mapping) else None
+    if kind == "transformer" and "training.lr" not in given and isinstance(rate, float):
+        values["training"] = {**training, "lr": min(rate, TRANSFORMER_LR)}
+    old = {"model": model, "training": training}
+    new = {table: values.get(table, {}) for table in old}
+    changes = [change for change in changed_keys(old, new) if change[0] not in given]
+    if changes:
+        listed = ", ".join(
+            f"{key} = {now!r}" if now is not None else f"without {key} = {before!r}"
+            for key, before, now in changes
+        )
+        note(f"model.kind = {kind!r} replaces settings of {was}: {listed}")
 
 
 def _put(values: dict[str, Any], override: str) -> None:

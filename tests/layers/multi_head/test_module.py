@@ -164,8 +164,7 @@ def test_with_dropout_and_padding_no_flop_is_spent_on_the_reference_path(kv_head
         (lambda: MultiHeadAttention(12, 0), "heads must be 1 or more, got 0"),
         (lambda: MultiHeadAttention(12, 3, key_dim=-1), "key_dim must be 1 or more"),
         (lambda: MultiHeadAttention(12, 3, dropout=1.0), "dropout should be at least 0"),
-        (lambda: MultiHeadAttention(12, 3, score="scaled"), "did you mean 'scaled_dot'"),
-        (lambda: MultiHeadAttention(12, 3, score="additive"), "regard.Additive"),
+        (lambda: MultiHeadAttention(12, 3, score="scaledd"), "did you mean 'scaled_dot'"),
         (lambda: MultiHeadAttention(12, 3, score=["dot", "dot"]), "2 scores for 3 heads"),
         (lambda: MultiHeadAttention(12, 3, score=["dot", "dot", "dto"]), "did you mean 'dot'"),
         (lambda: MultiHeadAttention(12, 3, position=ALiBi(4)), "should be ALiBi\\(3\\)"),
@@ -206,3 +205,37 @@ def test_bad_inputs_raises_a_helpful_error():
         layer.start(B, x, regard.lengths([1, 2]))
     with pytest.raises(ValueError, match=r"x should be \(2, 1, 12\)"):
         layer.step(x[:, :1], layer.start(2))
+
+
+@pytest.mark.parametrize(("heads", "inner"), [(3, 21), (5, 5), (1, 32)])
+def test_the_inner_width_is_free(heads, inner):
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(D, heads, inner_dim=inner, key_dim=7, value_dim=11).double()
+    query, key, value = (double(B, n, d) for n, d in ((M, D), (N, 7), (N, 11)))
+    assert layer.query_projection.weight.shape == (inner, D)
+    assert layer.output_projection.weight.shape == (D, inner)
+
+    def split(x):
+        return x.unflatten(-1, (heads, inner // heads)).transpose(1, 2)
+
+    q, k = split(layer.query_projection(query)), split(layer.key_projection(key))
+    v = split(layer.value_projection(value))
+    weights = (q @ k.mT / math.sqrt(inner // heads)).softmax(-1)
+    expected = layer.output_projection((weights @ v).transpose(1, 2).flatten(-2))
+    output, map = layer(query, key, value, return_map=True)
+    assert torch.allclose(output, expected, rtol=0, atol=1e-9)
+    assert torch.allclose(map.dense(), weights, rtol=0, atol=1e-9)
+
+
+def test_steps_work_with_any_inner_width():
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(D, 3, inner_dim=15, kv_heads=1, score="bilinear").double().eval()
+    x = double(B, M, D)
+    outputs, _ = steps(layer, x, layer.start(B))
+    whole = layer(x, mask=regard.causal())
+    assert torch.allclose(torch.cat(outputs, 1), whole, rtol=0, atol=1e-9)
+    assert "inner_dim=15" in repr(layer)
+    joined = MultiHeadAttention(D, 3, inner_dim=15, output_projection=False)(x.float())
+    assert joined.shape == (B, M, 15)
+    with pytest.raises(ValueError, match=r"inner_dim must be a multiple of heads.*inner_dim=12"):
+        MultiHeadAttention(D, 3, inner_dim=13)

@@ -68,6 +68,7 @@ def sdpa(
         if groups > 1:  # (..., heads, M, D) to (..., key heads, group, M, D)
             q, k, v = q.unflatten(-3, (-1, groups)), k.unsqueeze(-3), v.unsqueeze(-3)
             mask, bias = (_grouped(each, key.shape[-3]) for each in (mask, bias))
+        q = q[(None,) * (k.dim() - q.dim())]  # torch broadcasts
         seen: Mask | None = None if mask is None else visible(mask)
         if is_causal:
             seen = causal(offset=0) if seen is None else seen & causal(offset=0)
