@@ -68,7 +68,7 @@ def train(
     config = _read(source, settings or [])
     config, task = _task(config, run if resume else None)
     if dry_run:
-        return _dry_run(task, config)
+        return _dry_run(task, config, None if resume else config.training.init)
     if not resume:
         check_free(run)
     outcome = run_training(
@@ -207,7 +207,7 @@ def _report(run: Path, outcome: "Outcome") -> None:
         print(f"{run}: {metrics}; finished by {ended} and {duration(outcome.seconds)}")
 
 
-def _dry_run(task: "Task", config: "Config") -> None:
+def _dry_run(task: "Task", config: "Config", init: str | None) -> None:
     import torch
 
     from regard.models.summary import summary
@@ -218,7 +218,7 @@ def _dry_run(task: "Task", config: "Config") -> None:
 
     torch.manual_seed(config.seed)
     model = task.build()
-    start_from(model, config.training.init)
+    start_from(model, init)
     print(dump_config(config))
     print(summary(model), "\n")
     print(task.describe(), "\n")
