@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from regard.core.names import ALIASES
+from regard.core.score import BUILDERS
+
 DOCS = Path(__file__).parents[1] / "docs"
 LANGUAGES = ("glossary.md", "glossary.ko.md")
 
@@ -37,3 +40,14 @@ def test_both_languages_have_the_same_terms_and_calls():
     english, korean = (rows(name) for name in LANGUAGES)
     assert [(row[0], row[1]) for row in english] == [(row[1], row[0]) for row in korean]
     assert [row[3] for row in english] == [row[3] for row in korean]
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_every_alias_of_a_score_is_listed_with_its_score(name):
+    english = 0 if name == "glossary.md" else 1
+    also = {row[english]: row[4] for row in rows(name)}
+    titles = {"dot": "dot product", "scaled_dot": "scaled dot product"}
+    titles["cosine"] = "cosine similarity"
+    for alias, score in ALIASES.items():
+        if score in BUILDERS:
+            assert f"`{alias}`" in also[titles.get(score, score)]

@@ -272,3 +272,33 @@ def test_a_loss_without_a_number_is_one_sentence(here, capsys):
     err = capsys.readouterr().err
     assert "at step " in err
     assert "in epoch 1" in err
+
+
+@pytest.mark.parametrize(
+    "kind", ["plain", "peeky", "attention", "luong", "bahdanau", "gnmt", "transformer"]
+)
+def test_every_kind_of_model_is_trained_on_dates(kind, tmp_path, capsys):
+    sets = ["data.count=40", "data.valid_count=5", "training.steps=2", f"model.kind={kind}"]
+    options = [part for one in sets for part in ("--set", one)]
+    assert main(["train", "dates", *options, "--out", str(tmp_path / "run")]) == 0
+    err = capsys.readouterr().err
+    assert ("without model.bidirectional = 'all'" in err) == (
+        kind in ("attention", "gnmt", "transformer")
+    )
+
+
+@pytest.mark.parametrize("recipe", ["copy", "reverse", "addition", "mine.toml"])
+def test_every_kind_of_model_is_made_for_every_recipe_of_pairs(recipe, tmp_path, monkeypatch):
+    from regard.models.build import KINDS
+    from regard.recipes import resolve_recipe
+    from regard.tasks.translate import TranslateTask
+    from regard.training import read_config
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text(
+        'task = "translate"\n[data]\nname = "copy"\n[model]\nkind = "transformer"\ndim = 12\n'
+        'heads = 3\nlayers = 1\nnorm = "pre"\n[training]\nsteps = 1\n'
+    )
+    for kind in set(KINDS) - {"language"}:
+        sets = ["data.count=20", "data.valid_count=5", f"model.kind={kind}"]
+        assert TranslateTask.from_config(read_config(resolve_recipe(recipe)[1], sets)).build()
