@@ -5,6 +5,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
+from regard.attention import observer
 from regard.attention.dispatch import (
     Attended,
     Computation,
@@ -96,11 +97,16 @@ class Prepared:
                 f"{tuple(query.shape)}"
             )
         rows = query if query.dim() == 3 else query.unsqueeze(1)
+        attended: Tensor | Attended
         compiled = self._compiled
         if compiled is not None and _can_run(query, self.key.dtype):
             q = self.score.project_query(rows).to(self.key.dtype)  # autocast may change it
-            how = Computation("additive_kernel", lambda _: compiled.attend(q), map_of, weigh)
-            attended = dispatch(self._lazy(rows), how, return_map=return_map)
+            if not observer.observing and not return_map:  # a step takes no longer than dispatch
+                limit_threads_after_fork()
+                attended = compiled.attend(q)
+            else:
+                how = Computation("additive_kernel", lambda _: compiled.attend(q), map_of, weigh)
+                attended = dispatch(self._lazy(rows), how, return_map=return_map)
         else:
             attended = dispatch(self._request(rows), by_path, return_map=return_map)
         if query.dim() == 3:
