@@ -62,7 +62,6 @@ def test_another_seed_gives_another(nursery, undisturbed, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_run_killed_at_any_time_ends_with_the_same_bytes(
     nursery, undisturbed, tmp_path, attempts
 ):

@@ -43,7 +43,7 @@ def save_trace(trace: Trace, path: str | os.PathLike[str], *, inputs: bool = Fal
     Raises:
         ValueError: if a map has NaN, or rows that sum to more than one
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save as serialize
 
     tensors: dict[str, Tensor] = {}
     calls = []
@@ -62,7 +62,8 @@ def save_trace(trace: Trace, path: str | os.PathLike[str], *, inputs: bool = Fal
     header = {"calls": calls, "tokens": trace.tokens, "about": trace.about}
     text = json.dumps(header, ensure_ascii=False, allow_nan=False, default=str)
     with atomic_file(path) as unfinished:
-        save_file(tensors, unfinished, metadata={"format": FORMAT, "trace": text})
+        # not save_file: killed, it would leave a temporary file of its own beside this one
+        unfinished.write_bytes(serialize(tensors, {"format": FORMAT, "trace": text}))
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:

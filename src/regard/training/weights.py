@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
 from regard.core.files import atomic_file
@@ -99,7 +99,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], steps: Sequence[int
     # one key: safetensors writes several in random order
     metadata = json.dumps({"steps": list(steps), "sha256": _checksum(whole, list(steps))})
     try:
-        save_file(whole, path, {"regard": metadata})
+        # not save_file: killed, it would leave a temporary file of its own beside this one
+        path.write_bytes(serialize(whole, {"regard": metadata}))
     except SafetensorError as error:
         raise OSError(f"could not write {path}: {error}") from error
 
