@@ -63,7 +63,7 @@ def test_exponent_of_a_power_is_the_power() -> None:
 
 def test_a_missing_folder_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "attention", "--json", "no/such/folder/x.json"]) == 1
-    assert "there is no folder" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 def test_a_name_that_no_case_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ def test_all_engines_give_the_same_answers(tmp_path, capsys):
 
 def test_a_place_that_is_not_there_is_refused(capsys):
     assert main(["bench", "decoding", "--json", "no/such/folder/rows.json"]) == 1
-    assert "there is no folder" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 def test_an_unknown_peer_is_refused(capsys):

@@ -135,4 +135,4 @@ def test_make_writes_a_signal_as_frames(tmp_path):
 
 def test_an_absent_folder_is_one_sentence(capsys, tmp_path):
     assert main(["data", "make", "dates", "--out", str(tmp_path / "no" / "a.tsv")]) == 1
-    assert "there is no folder" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err

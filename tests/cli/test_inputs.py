@@ -58,7 +58,7 @@ def test_a_text_that_begins_with_a_brace_is_json_unless_it_is_said_to_be_text():
 
 
 def test_a_file_that_is_not_there_is_not_taken_for_a_text(files):
-    with pytest.raises(FileNotFoundError, match=r"there is no file line\.txt; --text reads it"):
+    with pytest.raises(FileNotFoundError, match=r"file line\.txt does not exist; --text reads it"):
         given("line.txt")
     assert given("I like line.txt", "a" * 9999) == ["I like line.txt", "a" * 9999]
 

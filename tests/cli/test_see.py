@@ -73,7 +73,7 @@ def test_a_stored_trace_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        ([], 2, "give INPUT: there is no test data"),
+        ([], 2, "the run has no test data: give INPUT"),
         ([""], 1, "empty text"),
         (["a", "b"], 1, "should be one input, got 2"),
         (["a", "--out", "a.jpg"], 2, "should be one of .png, .svg, .html, .attn"),
@@ -106,7 +106,7 @@ def test_a_trace_that_is_not_there_is_said_to_be_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["see", str(tmp_path / "none.attn")]) == 1
-    assert "there is no run and no trace" in capsys.readouterr().err
+    assert "is neither a run directory nor a trace file" in capsys.readouterr().err
 
 
 SMALL = {

@@ -214,7 +214,7 @@ def test_an_existing_run_is_refused(here, capsys):
     [
         ([], 2, "give a recipe, such as dates, or a configuration file"),
         (["date"], 2, "unknown recipe 'date'; did you mean 'dates'"),
-        (["none.toml"], 1, "there is no configuration file none.toml"),
+        (["none.toml"], 1, "none.toml does not exist"),
         (["."], 1, "is a directory"),
         (["small.toml", "--set", "training.stps=3"], 2, "did you mean 'steps'"),
         (["small.toml", "--set", "training.lr=fast"], 2, "training.lr should be a number"),

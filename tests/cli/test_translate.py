@@ -173,7 +173,7 @@ def test_what_is_not_utf8_is_refused_with_its_number(run):
         (["--sample", "--penalty", "1"], 2, "are for searching, not for --sample"),
         (["--length", "3"], 2, "--length is not an option of the task translate"),
         (["--sample", "--temperature", "0"], 1, "temperature should be above 0"),
-        (["--trace", "no/such/place.attn"], 1, "there is no folder"),
+        (["--trace", "no/such/place.attn"], 1, "does not exist"),
     ],
 )
 def test_bad_options_are_refused_with_a_sentence(translate, options, status, complaint):

@@ -82,7 +82,7 @@ def test_bad_rows_are_left_out_if_asked(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text,label\nfine,pos\n,neg\nbad,neg\n")
     assert read_documents(path, bad="skip").texts == ["fine", "bad"]
-    with pytest.raises(FileNotFoundError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         read_documents(tmp_path / "b.csv")
 
 

@@ -80,7 +80,7 @@ def test_a_damaged_store_is_refused_in_a_sentence(dates, tmp_path):
         file.write(b"more")
     with pytest.raises(ValueError, match="damaged: encode the pairs again"):
         Encoded.open(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         Encoded.open(tmp_path / "absent")
 
 

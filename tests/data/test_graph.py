@@ -78,7 +78,7 @@ def test_pickles_and_damaged_files_are_refused(tmp_path: Path) -> None:
         (tmp_path / "other.npz").write_bytes(content)
         with pytest.raises(ValueError, match=r"other\.npz is not an npz file, or it is truncated"):
             read_planetoid(tmp_path / "other.npz")
-    with pytest.raises(FileNotFoundError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         read_planetoid(tmp_path / "none.npz")
 
 

@@ -58,7 +58,7 @@ def test_an_item_that_is_there_twice_is_refused(movielens):
     with pytest.raises(ValueError, match="line 24: duplicate item '5'"):
         read_movielens(movielens)
     items.unlink()
-    with pytest.raises(FileNotFoundError, match=r"no file .*u\.item"):
+    with pytest.raises(FileNotFoundError, match=r"file .*u\.item does not exist"):
         read_movielens(movielens)
 
 

@@ -99,7 +99,7 @@ def test_a_file_with_too_few_pairs_is_a_clear_error(tmp_path, content, message):
 
 
 def test_missing_files_folders_and_unequal_files_are_clear_errors(tmp_path, tsv):
-    with pytest.raises(FileNotFoundError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         read("train", train=str(tmp_path / "none.tsv"))
     with pytest.raises(IsADirectoryError, match="is a directory"):
         read("train", train=str(tmp_path))

@@ -152,7 +152,7 @@ def test_two_calls_of_one_name_are_an_error(tmp_path):
 
 def test_foreign_and_truncated_files_are_told_apart_from_traces(tmp_path):
     path = tmp_path / "a.attn"
-    with pytest.raises(FileNotFoundError, match="there is no trace"):
+    with pytest.raises(FileNotFoundError, match="trace file"):
         regard.load_trace(path)
     Trace.of_maps({"a": weights(3, 3)}, queries=list("abc")).save(path)
     whole = path.read_bytes()

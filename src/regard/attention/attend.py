@@ -11,7 +11,7 @@ from regard.attention import observer
 from regard.attention.dispatch import Attended, by_path, dispatch
 from regard.core.blocks import can_inspect_values
 from regard.core.mask import Grid, Mask, Window, as_mask
-from regard.core.names import find_normalizer, find_score
+from regard.core.names import find_normalizer
 from regard.core.process import limit_threads_after_fork
 from regard.core.request import make_request, masked_leading
 from regard.core.score import Score, precise
@@ -121,14 +121,7 @@ def attend(
             tiles = fused.WHOLE if mask is None else fused.CAUSAL
             return attend_tiles(query, key, value, tiles, 1.0 / math.sqrt(query.shape[-1]))
     request = make_request(
-        query,
-        key,
-        value,
-        score=find_score(score),
-        mask=mask,
-        bias=bias,
-        normalize=find_normalizer(normalize),
-        dropout=dropout,
+        query, key, value, score=score, mask=mask, bias=bias, normalize=normalize, dropout=dropout
     )
     if signature is not None and signature not in _fused:
         if len(_fused) >= REMEMBERED:
@@ -155,7 +148,7 @@ def _signature(
     normalize: Normalize,
     mask: Mask | Tensor | None,
 ) -> tuple[object, ...] | None:
-    """Shapes and dtypes, which alone decide on a plain or causal call; None if it is another."""
+    """Shapes, dtypes and device, which decide on a plain or causal call; None if it is another."""
     if score != "scaled_dot" or normalize != "softmax" or observer.observing:
         return None
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
@@ -169,7 +162,7 @@ def _signature(
     if not can_inspect_values(query):  # sizes may be symbolic
         return None
     dtypes = query.dtype, key.dtype, value.dtype
-    return q, k, value.shape, *dtypes, mask is None, choice.TINY
+    return q, k, value.shape, *dtypes, query.device, mask is None, choice.TINY
 
 
 def explain(
@@ -192,14 +185,7 @@ def explain(
     'blockwise'
     """
     request = make_request(
-        query,
-        key,
-        value,
-        score=find_score(score),
-        mask=mask,
-        bias=bias,
-        normalize=find_normalizer(normalize),
-        dropout=dropout,
+        query, key, value, score=score, mask=mask, bias=bias, normalize=normalize, dropout=dropout
     )
     return plan(request, path)
 

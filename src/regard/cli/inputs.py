@@ -50,7 +50,7 @@ def read_records(
             with path.open("rb") as file:
                 yield from _lines(file, argument, objects, columns * (path.suffix == ".tsv"))
         elif path.suffix.lower() in (*TEXT_FILES, *IMAGES) and len(argument.split()) == 1:
-            raise FileNotFoundError(f"there is no file {argument}; --text reads it as a text")
+            raise FileNotFoundError(f"file {argument} does not exist; --text reads it as a text")
         elif argument.lstrip().startswith("{"):
             yield Record(_object(argument, f"input {number}"), f"input {number}")
         else:

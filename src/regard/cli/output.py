@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# Control characters, which a terminal would obey, as visible pictures; newline and tab stay.
+# Control characters, which a terminal would interpret, as visible pictures; newline and tab stay.
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
 _PICTURES |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
@@ -39,7 +39,7 @@ def one_line(text: str, longest: int = 2000) -> str:
 
 
 def write(text: str) -> None:
-    """Print text that may come from anybody: unchanged to a file or pipe, safe on a terminal."""
+    """Print untrusted text: unchanged to a file or pipe, sanitized on a terminal."""
     print(sanitize(text) if sys.stdout.isatty() else text)
 
 
@@ -66,13 +66,13 @@ def check_output(path: Path, *, option: str = "--out", new_folders: bool = True)
         raise ValueError(f"{option} {str(path)!r} is not UTF-8: choose another name") from error
     parent = path.absolute().parent
     if not new_folders and not parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {parent} to write {path.name} to")
+        raise FileNotFoundError(f"cannot write {path.name}: directory {parent} does not exist")
     while not parent.exists():
         parent = parent.parent
     if not parent.is_dir():
         raise NotADirectoryError(f"{option} {path}: {parent} is a file, not a directory")
     if not os.access(path if path.exists() else parent, os.W_OK):
-        raise PermissionError(f"{option} {path}: there is no permission to write there")
+        raise PermissionError(f"{option} {path}: permission denied")
 
 
 class StatusLine:

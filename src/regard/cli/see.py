@@ -72,7 +72,7 @@ def see(
             )
         traces = [_stored(source, example)]
     elif not source.exists():
-        raise FileNotFoundError(f"there is no run and no trace {source}")
+        raise FileNotFoundError(f"{source} is neither a run directory nor a trace file")
     else:
         predictor, parsed = _inputs(source, inputs or [], example, text, figure=bool(files))
         if checkpoints and predictor.task != "translate":
@@ -124,7 +124,7 @@ def _inputs(
         try:
             found = predictor.examples(last)
         except (OSError, ValueError) as error:
-            raise typer.BadParameter(f"give INPUT: there is no test data ({error})") from error
+            raise typer.BadParameter(f"the run has no test data: give INPUT ({error})") from error
         if example is not None and len(found) < example:
             raise ValueError(f"--example should be from 1 to {len(found)}, got {example}")
         if not found:

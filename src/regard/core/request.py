@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.core import noise
 from regard.core.blocks import can_inspect_values
 from regard.core.mask import Grid, Mask, as_mask, visible
+from regard.core.names import find_normalizer, find_score
 from regard.core.normalize import NORMALIZERS, Gumbel, needs_noise, softmax
 from regard.core.score import Score, precise
 from regard.core.shapes import broadcast
@@ -167,18 +168,19 @@ def make_request(
     key: Tensor,
     value: Tensor,
     *,
-    score: Score,
+    score: str | Score,
     mask: Mask | Tensor | None = None,
     bias: Tensor | None = None,
-    normalize: Callable[..., Tensor] = softmax,
+    normalize: str | Callable[..., Tensor] = softmax,
     dropout: float = 0.0,
 ) -> Request:
-    """Check all arguments once and put them in canonical form.
+    """Check all arguments once and put them in canonical form; names become functions.
 
     Raises:
         TypeError, ValueError: with what was expected, what was given, and how to fix it
     """
     _check_tensors(query, key, value)
+    score, normalize = find_score(score), find_normalizer(normalize)
     if not 0.0 <= dropout < 1.0:
         raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}; 0 drops none")
     mask = None if mask is None else as_mask(mask)

@@ -28,13 +28,13 @@ def readable(path: str | Path) -> Path:
     """The path of an existing file.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: if there is no such file
+        FileNotFoundError, IsADirectoryError: if the file does not exist
     """
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory, not a file")
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+        raise FileNotFoundError(f"file {path} does not exist")
     return path
 
 

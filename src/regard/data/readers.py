@@ -137,7 +137,7 @@ def read_jsonl(
     return _read(path, parse, bad, store, found)
 
 
-def read_parquet(
+def read_table(
     path: str | Path,
     *,
     source: str = "source",
@@ -145,21 +145,12 @@ def read_parquet(
     bad: Bad = "refuse",
     store: str | Path | None = None,
 ) -> Pairs:
-    """Read two columns of a Parquet file; a dot goes one level down, as in "translation.en"."""
-    rows = parquet_rows(path, (source, target), ("source", "target"))
-    return _from_rows(rows, str(path), (source, target), bad, store)
+    """Read two columns of a Parquet file, or of a dataset directory written by `save_to_disk`.
 
-
-def read_saved_dataset(
-    path: str | Path,
-    *,
-    source: str = "source",
-    target: str = "target",
-    bad: Bad = "refuse",
-    store: str | Path | None = None,
-) -> Pairs:
-    """Read two columns of a directory that `save_to_disk` of the `datasets` library wrote."""
-    rows = saved_rows(path, (source, target), ("source", "target"))
+    A dot goes one level down, as in "translation.en".
+    """
+    read_rows = saved_rows if Path(path).is_dir() else parquet_rows
+    rows = read_rows(path, (source, target), ("source", "target"))
     return _from_rows(rows, str(path), (source, target), bad, store)
 
 
@@ -279,8 +270,8 @@ READERS: dict[str, Callable[..., Pairs]] = {
     "tsv": read_tsv,
     "csv": read_csv,
     "jsonl": read_jsonl,
-    "parquet": read_parquet,
-    "dataset": read_saved_dataset,
+    "parquet": read_table,
+    "dataset": read_table,
     "dict": read_dictionary,
     "txt": read_text,
     "npz": read_frames,
@@ -302,7 +293,7 @@ def read_pairs(path: str | Path, *, format: str | None = None, **options: Any) -
                 f"{path} is a directory, not a file, and not a dataset of save_to_disk"
             )
         if not Path(path).exists():
-            raise FileNotFoundError(f"there is no file {path}")
+            raise FileNotFoundError(f"file {path} does not exist")
         raise ValueError(
             f"{path}: unknown format {wanted!r}{did_you_mean(wanted, READERS)}; choose with "
             "data.format="

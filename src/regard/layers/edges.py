@@ -54,14 +54,14 @@ def check_edges(edges: Tensor, nodes: int) -> None:
             f"a boolean (N, N) adjacency goes in mask="
         )
     if not edges.numel() or not can_inspect_values(edges):
-        return  # there are no values to check; torch itself checks the range in compiled code
+        return  # a tensor without values; torch itself checks the range in compiled code
     low, high = (int(end) for end in edges.aminmax())
     if low < 0 or high >= nodes:
         raise ValueError(f"edges should be node numbers from 0 to {nodes - 1}, got {low} to {high}")
 
 
 def zero_isolated(nodes: Tensor, edges: Tensor | None, mask: Mask | Tensor | None) -> Tensor:
-    """The nodes (N, dim) with zeros where there is no edge: NaN there reaches no gradient.
+    """The nodes (N, dim) with zeros for nodes without an edge, whose NaN must not reach a gradient.
 
     Sparse nodes stay as they are.
     """
@@ -160,7 +160,7 @@ def edge_sum(weights: Tensor, value: Tensor, target: Tensor, source: Tensor, nod
 
 
 def edge_map(weights: Tensor, target: Tensor, source: Tensor, nodes: int) -> AttentionMap:
-    """The weights of edges as a lazy map of all pairs of nodes, zero where there is no edge.
+    """The weights of edges as a lazy map of all pairs of nodes, zero for pairs without an edge.
 
     >>> edge_map(torch.tensor([[0.25], [0.75]]), torch.tensor([1, 1]), torch.tensor([0, 1]), 2)[0]
     tensor([[0.0000, 0.0000],

@@ -27,7 +27,7 @@ from regard.core.blocks import by_rows
 from regard.core.lower import lower
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
-from regard.core.names import find_score, layer_score
+from regard.core.names import layer_score
 from regard.core.normalize import hard as straight_through
 from regard.core.request import Request, make_request
 from regard.core.score import Score
@@ -162,7 +162,7 @@ class HardAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         self._check(query, key)
-        request = make_request(query, key, value, score=find_score(self.score), mask=mask)
+        request = make_request(query, key, value, score=self.score, mask=mask)
         choices: list[Choice] = []  # of the one computation, besides its output
 
         def compute(request: Request) -> Tensor:

@@ -11,7 +11,6 @@ from torch import Tensor
 from regard.attention.dispatch import Attended, Computation, LazyRequest, dispatch, weigh
 from regard.core.map import AttentionMap
 from regard.core.mask import as_mask
-from regard.core.names import find_score
 from regard.core.request import Request, make_request
 
 TINY = 400
@@ -69,7 +68,7 @@ def attend_step(
             query,
             key.repeat_interleave(group, 1) if group > 1 else key,
             value.repeat_interleave(group, 1) if group > 1 else value,
-            score=find_score("scaled_dot"),
+            score="scaled_dot",
             mask=None if shade is None else as_mask(shade == 0),
             bias=bias,
         )

@@ -78,14 +78,14 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     (tensor([0.2500, 0.7500]), ['chat'])
 
     Raises:
-        FileNotFoundError: if there is no such file
+        FileNotFoundError: if the file does not exist
         ValueError: if it is not a trace, is truncated, contradicts itself, or is too large
     """
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no trace at {path}")
+        raise FileNotFoundError(f"trace file {path} does not exist")
     try:
         _check_size(path)
         file = safe_open(path, framework="pt")
@@ -239,7 +239,7 @@ def _check_labels(side: Any, labels: Any) -> None:
 
 
 def _printable(text: str, what: str) -> str:
-    """The text; raise if it has control characters, which a terminal would obey."""
+    """The text; raise if it has control characters, which a terminal would interpret."""
     if not text.isprintable():
         raise ValueError(f"{what} has characters that cannot be printed: {text[:80]!r}")
     return text

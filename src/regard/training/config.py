@@ -75,7 +75,7 @@ class Training(Settings):
     @model_validator(mode="after")
     def _ends(self) -> "Training":
         if self.steps is None and self.epochs is None and self.minutes is None:
-            raise ValueError("say how long to train: give steps, epochs or minutes")
+            raise ValueError("steps, epochs or minutes must be given")
         if self.schedule == "cosine" and self.steps is None and self.epochs is None:
             raise ValueError("the cosine schedule needs steps or epochs")
         if self.schedule == "inverse_sqrt" and self.warmup == 0:
@@ -120,7 +120,7 @@ def read_config(
 
     Raises:
         ValueError: naming the key, and for an unknown one the nearest known
-        FileNotFoundError: if there is no such file
+        FileNotFoundError: if the file does not exist
     """
     values = load_toml(Path(source)) if isinstance(source, str | Path) else _copy(source)
     overrides = list(overrides)
@@ -168,7 +168,7 @@ def load_toml(path: Path) -> dict[str, Any]:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory, not a TOML file")
     if not path.exists():
-        raise FileNotFoundError(f"there is no configuration file {path}")
+        raise FileNotFoundError(f"configuration file {path} does not exist")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
