@@ -29,6 +29,8 @@ ORDER = (
     ("tasks",),
     ("claims",),
     ("",),  # regard/__init__.py, the list of exports
+    ("web",),
+    ("serving", "studio"),
     ("cli",),
     ("__main__",),
 )

@@ -1,0 +1,228 @@
+"""Requests to a real server: what passes, what is refused, and in which words."""
+
+import asyncio
+import http.client
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from regard.web import Endpoint, Event, EventStream, Guard, RequestError, create_app, guard
+
+
+class Given(BaseModel):
+    name: str
+    number: int = Field(1, ge=1, le=9)
+    text: str = ""
+
+
+class Echo(BaseModel):
+    name: str
+    number: int
+    text: str
+
+
+async def echo(request: Request, given: Given) -> Echo:
+    return Echo(name=given.name, number=given.number, text=given.text)
+
+
+async def fail(request: Request, given: Given) -> Echo:
+    if given.name == "missing":
+        raise FileNotFoundError("runs/missing does not exist")
+    if given.name == "busy":
+        raise RequestError(429, "try again in a second", headers={"retry-after": "1"})
+    raise ZeroDivisionError("a secret of the server")
+
+
+async def count(request: Request, given: Given) -> EventStream:
+    async def events() -> AsyncIterator[Event]:
+        for number in range(given.number):
+            yield Event("tick", Echo(name=given.name, number=number, text="한\n글"))
+            await asyncio.sleep(0.01)
+
+    return EventStream(events())
+
+
+ENDPOINTS = [
+    Endpoint("GET", "/v1/echo/{name}", echo, "Echo", Given, Echo),
+    Endpoint("POST", "/v1/echo/{name}", echo, "Echo", Given, Echo, example={"number": 3}),
+    Endpoint("POST", "/v1/fail/{name}", fail, "Fail", Given, Echo, statuses=[404, 429]),
+    Endpoint("GET", "/v1/count/{name}", count, "Count", Given, media_type="text/event-stream"),
+]
+
+
+@pytest.fixture
+def client(serve: Any) -> Any:
+    return serve(
+        Guard(create_app(ENDPOINTS, title="test"), largest=1000, larger={"/v1/echo/big": 5000})
+    )
+
+
+def test_input_comes_from_path_query_and_body(client):
+    assert client("GET", "/v1/echo/a?number=3").json == {"name": "a", "number": 3, "text": ""}
+    answer = client("POST", "/v1/echo/%EA%B0%80", {"number": 4, "text": "나", "name": "ignored"})
+    assert answer.json == {"name": "가", "number": 4, "text": "나"}
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "field", "words"),
+    [
+        ({"number": 10}, 422, "number", "number: input should be less than or equal to 9"),
+        ({"number": "x"}, 422, "number", "number: input should be a valid integer"),
+        (b"{", 400, None, "not valid JSON"),
+        (b'{"number": NaN}', 400, None, "not valid JSON"),
+        (b"[" * 900, 400, None, "not valid JSON"),
+        (b"[1]", 422, None, "should be a JSON object, got list"),
+    ],
+)
+def test_a_wrong_input_is_one_sentence_beside_its_field(client, given, status, field, words):
+    answer = client("POST", "/v1/echo/a", given)
+    assert answer.status == status
+    assert words in answer.json["error"]
+    assert "\n" not in answer.json["error"]
+    assert answer.json.get("field") == field
+
+
+def test_errors_of_the_library_are_sentences_and_defects_stay_in_the_log(client):
+    assert client("POST", "/v1/fail/missing", {}).status == 404
+    busy = client("POST", "/v1/fail/busy", {})
+    assert (busy.status, busy.headers["retry-after"]) == (429, "1")
+    crash = client("POST", "/v1/fail/x", {})
+    assert crash.status == 500
+    assert b"secret" not in crash.body
+    assert b"Traceback" not in crash.body
+    assert client("GET", "/nowhere").json["error"] == "there is nothing at /nowhere"
+    assert client("DELETE", "/v1/echo/a").status == 405
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("GET", {"Host": "localhost"}, 200),
+        ("GET", {"Host": "[::1]:8000"}, 200),
+        ("GET", {"Host": "evil.example"}, 421),  # DNS rebinding
+        ("GET", {"Host": "evil.example:80"}, 421),
+        ("GET", {"Host": "127.0.0.1.evil.example"}, 421),
+        ("POST", {"Origin": "http://evil.example"}, 403),
+        ("POST", {"Origin": "null"}, 403),
+        ("POST", {"Host": "localhost:1", "Origin": "http://localhost:2"}, 403),
+        ("POST", {"Host": "localhost:1", "Origin": "http://localhost:1"}, 200),
+        ("POST", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("POST", {"Sec-Fetch-Site": "same-site"}, 403),
+        ("POST", {"Sec-Fetch-Site": "same-origin"}, 200),
+        ("POST", {"Content-Type": "text/plain"}, 415),  # what a form of another site may send
+    ],
+)
+def test_other_sites_are_refused(client, method, headers, status):
+    given = {} if method == "POST" else None
+    assert client(method, "/v1/echo/a", given, headers).status == status
+
+
+def test_a_token_is_needed_where_it_is_set(serve):
+    app = Guard(create_app(ENDPOINTS, title="t"), hosts=(), token="é secret", public=("/", "/web/"))
+    client = serve(app)
+    for given in (None, "Bearer", "Bearer wrong", "Bearer é secre"):
+        headers = {"Authorization": given.encode().decode("latin-1")} if given else {}
+        answer = client("GET", "/v1/echo/a", headers=headers)
+        assert answer.status == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+    right = "Bearer é secret".encode().decode("latin-1")
+    assert client("GET", "/v1/echo/a", headers={"Authorization": right}).status == 200
+    assert client("GET", "/web/x.js").status == 404
+    assert client("GET", "/").status == 404
+    with pytest.raises(ValueError, match="needs a token"):
+        Guard(app, hosts=())
+
+
+def test_every_answer_carries_the_headers(client):
+    for answer in (
+        client("GET", "/v1/echo/a"),
+        client("GET", "/x"),
+        client("GET", "/", None, {"Host": "x"}),
+    ):
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_body_is_limited_whether_or_not_its_length_is_known(client):
+    assert client("POST", "/v1/echo/a", {"text": "x" * 2000}).status == 413
+    assert client("POST", "/v1/echo/big", {"text": "x" * 2000}).status == 200
+    assert client("POST", "/v1/echo/big", {"text": "x" * 6000}).status == 413
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+    chunks = (b'{"text": "' if not i else b"x" * 500 for i in range(9))
+    connection.request("POST", "/v1/echo/a", chunks, {"Content-Type": "application/json"})
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_a_body_that_does_not_arrive_ends_and_others_are_answered(client, monkeypatch):
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.3)
+    slow = socket.create_connection(("127.0.0.1", client.port), timeout=10)
+    head = "POST /v1/echo/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    slow.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+    assert client("GET", "/v1/echo/a").status == 200
+    assert slow.recv(100).startswith(b"HTTP/1.1 408")
+    slow.close()
+
+
+def test_events_are_sent_one_by_one(client):
+    answer = client("GET", "/v1/count/a?number=3")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = answer.body.decode().split("\n\n")
+    assert len(events) == 4
+    assert events[1] == 'event: tick\ndata: {"name":"a","number":1,"text":"한\\n글"}'
+
+
+def test_a_client_that_leaves_ends_its_events(serve):
+    ended = []
+
+    async def endless(request: Request, given: Given) -> EventStream:
+        async def events() -> AsyncIterator[Event]:
+            try:
+                while True:
+                    yield Event("tick", given)
+                    await asyncio.sleep(0.01)
+            finally:
+                ended.append(given.name)
+
+        return EventStream(events())
+
+    client = serve(create_app([Endpoint("GET", "/{name}", endless, "Tick", Given)], title="t"))
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
+    connection.request("GET", "/left")
+    answer = connection.getresponse()
+    assert answer.read(11) == b"event: tick"
+    answer.close()
+    connection.close()
+    for _ in range(200):
+        if ended:
+            break
+        asyncio.run(asyncio.sleep(0.02))
+    assert ended == ["left"]
+
+
+def test_the_description_follows_from_the_types(client):
+    described = client("GET", "/openapi.json").json
+    assert described["openapi"] == "3.1.0"
+    get, post = (described["paths"]["/v1/echo/{name}"][method] for method in ("get", "post"))
+    assert [(p["name"], p["in"], p["required"]) for p in get["parameters"]] == [
+        ("name", "path", True),
+        ("number", "query", False),
+        ("text", "query", False),
+    ]
+    assert [p["in"] for p in post["parameters"]] == ["path"]
+    body = post["requestBody"]["content"]["application/json"]
+    assert body["example"] == {"number": 3}
+    assert body["schema"]["properties"]["number"]["maximum"] == 9
+    assert "name" not in body["schema"]["properties"]
+    assert post["responses"]["200"]["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/Echo"
+    }
+    assert {"400", "415", "422"} <= set(post["responses"])
