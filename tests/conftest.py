@@ -55,6 +55,25 @@ TINY = {
 }
 
 
+COPY = {
+    "task": "translate",
+    "data": {"name": "copy", "count": 64, "valid_count": 5, "test_count": 7, "sentences": 32},
+    "model": {"kind": "luong", "embedding": 5, "hidden": 7},
+    "training": {"steps": 2},
+}
+
+
+@pytest.fixture(scope="session")
+def copy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the run directory of a small translator; do not write into it."""
+    import regard
+    from regard.training import Silent
+
+    run = tmp_path_factory.mktemp("runs") / "copy"
+    regard.train(COPY, run, progress=Silent())
+    return run
+
+
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return the run directory of a task by name, trained for one step; do not write into it."""

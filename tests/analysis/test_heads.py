@@ -12,9 +12,7 @@ from regard.analysis import (
     diagnose,
     diagonality,
     entropy,
-    next_share,
     offset_share,
-    previous_share,
     redundancy,
     rollout,
     similarity,
@@ -83,15 +81,15 @@ def test_no_map_is_more_diagonal_than_the_diagonal(W):
 
 def test_shares_of_neighbours_are_means_of_the_side_diagonals():
     W = weights(5, 5)
-    assert float(previous_share(W)) == pytest.approx(
+    assert float(offset_share(W, -1)) == pytest.approx(
         sum(float(W[i, i - 1]) for i in range(1, 5)) / 4
     )
-    assert float(next_share(W)) == pytest.approx(sum(float(W[i, i + 1]) for i in range(4)) / 4)
+    assert float(offset_share(W, 1)) == pytest.approx(sum(float(W[i, i + 1]) for i in range(4)) / 4)
     wide = weights(2, 3, 7)
     expected = sum(float(wide[1, i, i + 5]) for i in range(2)) / 2
     assert float(offset_share(wide, 5)[1]) == pytest.approx(expected)
     assert offset_share(wide, 9).tolist() == [0.0, 0.0]
-    assert float(previous_share(torch.ones(1, 1))) == 0.0
+    assert float(offset_share(torch.ones(1, 1), -1)) == 0.0
 
 
 def test_similarity_is_one_minus_jensen_shannon_in_bits():

@@ -7,7 +7,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from regard.cli import main
-from regard.data import generate, read_dataset, read_frames, read_tsv
+from regard.data import generate, read_dataset, read_frames, read_pairs
 
 TATOEBA = "Go.\t가.\tCC-BY\nHi.\t안녕.\tCC-BY\n"
 
@@ -122,7 +122,7 @@ def test_make_writes_the_pairs_as_tsv(capsys, tmp_path):
     out = tmp_path / "a.tsv"
     arguments = ["--out", str(out), "--count", "31", "--seed", "5", "--split", "test"]
     assert main(["data", "make", "dates", *arguments]) == 0
-    assert list(read_tsv(out)) == list(generate("dates", "test", count=31, seed=5))
+    assert list(read_pairs(out)) == list(generate("dates", "test", count=31, seed=5))
     assert capsys.readouterr().out == f"{out}: 31 pairs of dates, test, seed 5\n"
     assert [path.name for path in tmp_path.iterdir()] == ["a.tsv"]
 

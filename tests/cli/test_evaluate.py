@@ -1,8 +1,11 @@
 """`regard evaluate`: metrics that can be worked out by hand, for any run, in words and in JSON."""
 
 import json
+import math
+import shutil
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 import regard
@@ -11,22 +14,14 @@ from regard.data import Pairs
 from regard.data.batch import EOS
 from regard.evaluation import evaluate_translator
 from regard.tasks import TASKS, TranslateTask
-from regard.training import train
+from regard.training import read_run_config, train
 from regard.training.config import read_config
-
-SMALL = {
-    "task": "translate",
-    "data": {"name": "copy", "count": 64, "valid_count": 5, "test_count": 7, "sentences": 32},
-    "model": {"kind": "luong", "embedding": 5, "hidden": 7},
-    "training": {"steps": 2},
-}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(copy_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "copy"
-    config = read_config(SMALL)
-    train(TranslateTask.from_config(config), config, folder)
+    shutil.copytree(copy_run, folder)
     tensors = load_file(folder / "model.safetensors")
     tensors["output.bias"][EOS] -= 1.0  # it has learned little but to end
     save_file(tensors, folder / "model.safetensors")
@@ -60,11 +55,9 @@ def test_the_test_split_of_the_run_is_the_default(run, capsys):
 
 
 def test_words_have_bleu_and_phonemes_have_two_error_rates():
-    import torch
-
     from regard.data import train_tokenizer
     from regard.tasks import Translator
-    from regard.tasks.translate import build_model
+    from regard.tasks.translator import build_model
 
     torch.manual_seed(1)
     for kind, names in (("words", {"bleu", "chrf", "wer"}), ("phonemes", {"per", "wer"})):
@@ -99,6 +92,82 @@ def test_another_task_names_its_own_metrics(tmp_path, capsys):
     metrics = json.loads(capsys.readouterr().out)["metrics"]
     assert all(isinstance(value, float) for value in metrics.values())
     assert main(["evaluate", str(tmp_path / "run"), "--data", "x.tsv"]) == 2
+    assert "memory is evaluated on its own data alone" in capsys.readouterr().err
+
+
+def evaluated(run, *options, capsys):
+    capsys.readouterr()
+    assert main(["evaluate", str(run), *map(str, options), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["metrics"]
+
+
+@pytest.mark.parametrize("task", ["classify", "pair"])
+def test_classes_of_another_file_are_compared_with_the_predictions(task, tmp_path, capsys):
+    """Of a file whose labels are the predictions, but one, in columns with names of the run."""
+    names = {"classify": ["text"], "pair": ["left", "right"]}[task]
+    texts = [f"word{n % 5} other{n % 3}" for n in range(13)]
+    rows = [
+        {**{f"my_{name}": text for name in names}, "my_label": "ab"[n % 2]}
+        for n, text in enumerate(texts)
+    ]
+    file = tmp_path / "mine.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = [f"data.path={file}", *(f"data.{name}=my_{name}" for name in (*names, "label"))]
+    config = read_config({"task": task, "training": {"steps": 1}}, [*settings, "model.dim=4"])
+    train(TASKS[task].from_config(config), config, tmp_path / "run")
+    model = regard.load(tmp_path / "run")
+    inputs = texts if task == "classify" else [(text, text) for text in texts]
+    found = model.predict(inputs)
+    for row, one in zip(rows, found, strict=True):
+        row["my_label"] = one.label
+    rows[0]["my_label"] = "b" if found[0].label == "a" else "a"
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = evaluated(tmp_path / "run", "--data", other, capsys=capsys)
+    assert metrics["accuracy"] == pytest.approx(12 / 13)
+    shares = [one.probabilities[row["my_label"]] for one, row in zip(found, rows, strict=True)]
+    assert metrics["loss"] == pytest.approx(-sum(map(math.log, shares)) / 13, rel=1e-4)
+    table = tmp_path / "table.csv"  # other columns and another format
+    lines = [[*(row[f"my_{name}"] for name in names), row["my_label"]] for row in rows]
+    header = ",".join([*names, "label"])
+    table.write_text("\n".join([header, *map(",".join, lines)]))
+    sets = [part for name in (*names, "label") for part in ("--set", f"data.{name}={name}")]
+    assert evaluated(tmp_path / "run", "--data", table, *sets, capsys=capsys) == metrics
+    assert main(["evaluate", str(tmp_path / "run"), "--data", str(table)]) == 1
+    assert f"choose with data.{names[0]}=" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "run"), "--set", "data.label=x"]) == 2
+
+
+def test_a_language_model_is_evaluated_on_another_text(tmp_path, capsys):
+    """Against the mean surprise of one pass over a text that fits into the context."""
+    settings = ["data.context=32", "data.count=80", "model.dim=12", "model.heads=2"]
+    config = read_config({"task": "language", "training": {"steps": 1}}, settings)
+    train(TASKS["language"].from_config(config), config, tmp_path / "run")
+    text = "27 May 1994 = 1994"
+    (tmp_path / "other.txt").write_text(text)
+    metrics = evaluated(tmp_path / "run", "--data", tmp_path / "other.txt", capsys=capsys)
+    model = regard.load(tmp_path / "run")
+    ids = torch.tensor([model.tokenizer.encode(text + "\n")])
+    with torch.no_grad():
+        shares = model.model.output(model.model(ids[:, :-1])).double().log_softmax(-1)
+    nats = -shares.gather(-1, ids[:, 1:, None]).mean()
+    assert metrics["nats_per_token"] == pytest.approx(float(nats), rel=1e-5)
+    (tmp_path / "other.jsonl").write_text(json.dumps({"text": text}))
+    again = evaluated(tmp_path / "run", "--data", tmp_path / "other.jsonl", capsys=capsys)
+    assert again == metrics
+
+
+def test_pairs_of_another_file_have_the_columns_of_the_run(run, tmp_path, capsys):
+    rows = [{"en": f"word {n}", "de": f"Wort {n}"} for n in range(60)]
+    file = tmp_path / "mine.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = [f"data.train={file}", "data.source=en", "data.target=de"]
+    small = {**read_run_config(run).model_dump(exclude_none=True), "data": {"sentences": 32}}
+    config = read_config(small, settings)
+    train(TranslateTask.from_config(config), config, tmp_path / "run")
+    metrics = evaluated(tmp_path / "run", "--data", file, "--beam", 1, capsys=capsys)
+    assert metrics["exact"]["value"] == 0
+    assert regard.load(tmp_path / "run").evaluate(file)["exact"] == 0
 
 
 @pytest.mark.parametrize(

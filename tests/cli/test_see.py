@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from regard.cli import main
+from regard.core.map import AttentionMap
 from regard.data import train_tokenizer
-from regard.tasks.translate import SOURCE, TARGET, build_model
+from regard.tasks.translator import SOURCE, TARGET, build_model
 from regard.trace import Trace
-from regard.trace.call import Call, held
+from regard.trace.call import Call
 
 
 @pytest.fixture
@@ -174,7 +175,7 @@ def test_every_option_of_predict_is_taken_or_refused_by_a_task(other, capsys) ->
 def test_every_example_of_a_stored_trace_is_seen(tmp_path: Path, capsys) -> None:
     file = tmp_path / "two.attn"
     tokens = {"source": [["the", "cat"], ["a", "dog"]], "target": [["le", "chat"], ["un", "chien"]]}
-    maps = held(torch.eye(2).expand(2, 1, 2, 2).contiguous())
+    maps = AttentionMap.of(torch.eye(2).expand(2, 1, 2, 2).contiguous())
     Trace([Call("cross", maps, "target", "source")], tokens).save(file)
     for number, word in ((1, "chat"), (2, "chien")):
         assert main(["see", str(file), "--example", str(number)]) == 0

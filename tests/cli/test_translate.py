@@ -11,24 +11,11 @@ import pytest
 
 import regard
 from regard.cli import main
-from regard.tasks import TranslateTask
-from regard.training import train
-from regard.training.config import read_config
-
-SMALL = {
-    "task": "translate",
-    "data": {"name": "copy", "count": 64, "valid_count": 5, "sentences": 32},
-    "model": {"kind": "luong", "embedding": 5, "hidden": 7},
-    "training": {"steps": 2},
-}
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "copy"
-    config = read_config(SMALL)
-    train(TranslateTask.from_config(config), config, folder)
-    return folder
+@pytest.fixture
+def run(copy_run):
+    return copy_run
 
 
 @pytest.fixture

@@ -7,19 +7,19 @@ from collections import Counter
 import pytest
 
 from regard.data import train_tokenizer
-from regard.data.documents import Documents, generate_documents, read_documents
+from regard.data.labelled import Labelled, generate_documents, read_documents
 from regard.data.sentences import collate_documents, document_pieces, encode_document, sentences
 
 
 def test_csv_tsv_json_lines_and_gzip_are_read(tmp_path):
     csv = tmp_path / "a.csv"
     csv.write_text('id,text,label\n1,"good, really\nso",pos\n2,bad,neg\n')
-    assert read_documents(csv).texts == ["good, really\nso", "bad"]
+    assert read_documents(csv).inputs == ["good, really\nso", "bad"]
     tsv = tmp_path / "a.tsv.gz"
     with gzip.open(tsv, "wt") as file:
         file.write('id\tdocument\tlabel\n1\t"재미\t1\n2\t별로\t0\n')
     found = read_documents(tsv, text="document")
-    assert (found.texts, found.labels, found.classes) == (['"재미', "별로"], [1, 0], ["0", "1"])
+    assert (found.inputs, found.labels, found.classes) == (['"재미', "별로"], [1, 0], ["0", "1"])
     lines = tmp_path / "a.jsonl"
     lines.write_text('{"t": "good", "y": 2}\n{"t": "bad", "y": 1}\n')
     assert read_documents(lines, text="t", label="y").labels == [1, 0]
@@ -35,13 +35,13 @@ def test_parquet_saved_datasets_and_other_delimiters_are_read(tmp_path):
     dataset.save_to_disk(tmp_path / "saved")
     names = {"text": "review", "label": "stars"}
     found = read_documents(tmp_path / "a.parquet", **names)
-    assert (found.texts, found.labels, found.classes) == (["good", "bad"], [1, 0], ["0", "1"])
+    assert (found.inputs, found.labels, found.classes) == (["good", "bad"], [1, 0], ["0", "1"])
     found = read_documents(tmp_path / "saved", **names)
-    assert (found.texts, found.labels, found.classes) == (["good", "bad"], [1, 0], ["neg", "pos"])
+    assert (found.inputs, found.labels, found.classes) == (["good", "bad"], [1, 0], ["neg", "pos"])
     other = tmp_path / "a.data"
     other.write_text("text;label\ngood, really;1\nbad;0\n")
-    assert read_documents(other, format="csv").texts == ["good, really", "bad"]
-    assert read_documents(other, format="tsv", delimiter=";").texts == ["good, really", "bad"]
+    assert read_documents(other, format="csv").inputs == ["good, really", "bad"]
+    assert read_documents(other, format="tsv", delimiter=";").inputs == ["good, really", "bad"]
     with pytest.raises(
         ValueError, match=r"no column 'text'.*choose with data.text= and data.label"
     ):
@@ -54,7 +54,7 @@ def test_a_zip_of_folders_has_classes_and_folds(tmp_path):
         archive.writestr("reviews/neg/cv123_1.txt", "dull\n")
         archive.writestr("reviews/pos/cv900_7.txt", "caf\xe9\n".encode("latin-1"))
     found = read_documents(path)
-    assert found == Documents(["dull\n", "café\n"], [0, 1], ["neg", "pos"], [1, 9])
+    assert found == Labelled(["dull\n", "café\n"], [0, 1], ["neg", "pos"], [1, 9])
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_a_zip_of_folders_has_classes_and_folds(tmp_path):
         ("a.csv", "txt,label\nfine,pos\n", "no column 'text'; did you mean 'txt'"),
         ("a.csv", "text,label\nfine,pos\nbad\n", r"line 3 \(1 column instead of 2\)"),
         ("a.csv", "text,label\nfine,pos\n ,neg\n", r"line 3 \(the text is empty\)"),
-        ("a.tsv", "text\tlabel\nfine\tpos\ngood\tpos\n", "all 2 documents are of class 'pos'"),
+        ("a.tsv", "text\tlabel\nfine\tpos\ngood\tpos\n", "all 2 examples are of class 'pos'"),
         ("a.csv", "text,label\n", "is empty"),
         ("a.jsonl", '{"text": "a", "label": "b"}\nno\n', r"line 2 \(not JSON\)"),
         ("a.jsonl", '{"text": 3, "label": "b"}\n', "no text under 'text'"),
-        ("a.txt", "fine\n", "expected .csv, .tsv or .jsonl"),
+        ("a.txt", "fine\n", "unknown format 'txt'.*csv, tsv.*choose with data.format="),
         ("a.zip", "no zip", "is not a zip file"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_malformed_file_is_one_sentence(tmp_path, name, content, complaint):
 def test_bad_rows_are_left_out_if_asked(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text,label\nfine,pos\n,neg\nbad,neg\n")
-    assert read_documents(path, bad="skip").texts == ["fine", "bad"]
+    assert read_documents(path, bad="skip").inputs == ["fine", "bad"]
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_documents(tmp_path / "b.csv")
 
@@ -90,7 +90,7 @@ def test_words_of_generated_documents_do_not_tell_the_class():
     found = generate_documents(400, seed=5)
     for polar in ("wonderful", "awful"):
         with_it = Counter(
-            label for text, label in zip(found.texts, found.labels, strict=True) if polar in text
+            label for text, label in zip(found.inputs, found.labels, strict=True) if polar in text
         )
         assert abs(with_it[0] - with_it[1]) < 0.35 * with_it.total()
     assert found == generate_documents(400, seed=5)
@@ -129,4 +129,4 @@ def test_a_batch_pads_words_and_sentences():
 def test_a_very_long_document_of_a_csv_is_read(tmp_path):
     path = tmp_path / "d.csv"
     path.write_text(f"text,label\n{'word ' * 30_000},a\nshort,b\n")
-    assert [len(text) for text in read_documents(path).texts] == [150_000, 5]
+    assert [len(text) for text in read_documents(path).inputs] == [150_000, 5]

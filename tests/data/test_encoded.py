@@ -87,7 +87,7 @@ def test_a_damaged_store_is_refused_in_a_sentence(dates, tmp_path):
 MEMORY = """
 import re, sys
 from pathlib import Path
-from regard.data import Batches, encode_pairs, read_tsv, train_tokenizers
+from regard.data import Batches, encode_pairs, read_pairs, train_tokenizers
 
 def private():  # bytes of memory that no file backs
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
@@ -98,7 +98,7 @@ def corpus(folder, lines):
         for n in range(lines):
             file.write(f"{n} the quick brown fox jumps over many a hedge and ditch\\t")
             file.write(f"{n} the lazy dog, who has seen it all, goes back to sleep\\n")
-    pairs = read_tsv(path, store=folder / "pairs.arrow")
+    pairs = read_pairs(path, store=folder / "pairs.arrow")
     tokenizers = train_tokenizers(pairs[:1000], "words", "words")
     encoded = encode_pairs(pairs, *tokenizers, store=folder / "ids")
     order = Batches(encoded.lengths, sentences=512).order(0)

@@ -7,10 +7,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from regard.data import files, read_frames, read_tsv
-from regard.data.documents import read_documents
+from regard.data import files, read_frames, read_pairs
 from regard.data.graph import read_planetoid
 from regard.data.image import read_idx
+from regard.data.labelled import read_documents
 
 ZEROS = bytes(1 << 22)
 
@@ -39,7 +39,7 @@ def test_a_zip_bomb_of_documents_is_refused(tmp_path):
 def test_a_gzip_bomb_without_a_line_end_is_refused(tmp_path):
     (tmp_path / "bomb.tsv.gz").write_bytes(gzip.compress(ZEROS))
     with pytest.raises(ValueError, match=r"bomb\.tsv\.gz, line 1, has over 1,048,576 bytes"):
-        read_tsv(tmp_path / "bomb.tsv.gz")
+        read_pairs(tmp_path / "bomb.tsv.gz")
 
 
 def test_an_idx_file_that_claims_to_be_large_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 import gzip
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,15 +11,12 @@ from regard.data import (
     Pairs,
     from_dataset,
     read_aligned,
-    read_csv,
     read_dictionary,
     read_fixed_width,
     read_frames,
-    read_jsonl,
     read_pairs,
     read_table,
     read_text,
-    read_tsv,
     write_frames,
 )
 
@@ -39,7 +37,7 @@ def write(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
 def test_tsv_is_read_plain_and_gzipped(write, name):
-    pairs = read_tsv(write(name, TSV))
+    pairs = read_pairs(write(name, TSV))
     assert list(pairs) == EXPECTED
     assert pairs.report.lines == 3
     assert pairs.report.count == 0
@@ -47,15 +45,15 @@ def test_tsv_is_read_plain_and_gzipped(write, name):
 
 def test_columns_are_chosen_by_number(write):
     path = write("a.tsv", "1\tone\teins\n2\ttwo\tzwei\n")
-    assert list(read_tsv(path, source=2, target=1)) == [("eins", "one"), ("zwei", "two")]
+    assert list(read_pairs(path, source=2, target=1)) == [("eins", "one"), ("zwei", "two")]
 
 
 def test_windows_line_ends_and_a_byte_order_mark_are_no_text(write):
-    assert list(read_tsv(write("a.tsv", b"\xef\xbb\xbfa\tb\r\nc\td"))) == [("a", "b"), ("c", "d")]
+    assert list(read_pairs(write("a.tsv", b"\xef\xbb\xbfa\tb\r\nc\td"))) == [("a", "b"), ("c", "d")]
 
 
 def test_only_a_line_feed_ends_a_line(write):
-    assert read_tsv(write("a.tsv", "a\u2028b\x85c\td\x0ce\n"))[0] == ("a\u2028b\x85c", "d\x0ce")
+    assert read_pairs(write("a.tsv", "a\u2028b\x85c\td\x0ce\n"))[0] == ("a\u2028b\x85c", "d\x0ce")
 
 
 @pytest.mark.parametrize("gz", ["", ".gz"])
@@ -75,7 +73,7 @@ def test_mismatched_line_counts_are_refused_with_both_counts(write, left, right)
 def test_json_lines_are_read_by_key(write, gz):
     rows = [{"en": s, "de": t, "other": 7} for s, t in EXPECTED]
     path = write(f"a.jsonl{gz}", "".join(json.dumps(row) + "\n" for row in rows))
-    assert list(read_jsonl(path, source="en", target="de")) == EXPECTED
+    assert list(read_pairs(path, source="en", target="de")) == EXPECTED
 
 
 def test_bad_json_lines_are_told_apart(write):
@@ -88,7 +86,7 @@ def test_bad_json_lines_are_told_apart(write):
         '{"source": "a", "target": "\\ud800"}',
         "[" * 99999,
     ]
-    pairs = read_jsonl(write("a.jsonl", "\n".join(lines)), bad="skip")
+    pairs = read_pairs(write("a.jsonl", "\n".join(lines)), bad="skip")
     assert list(pairs) == [("a", "b")]
     assert [line for line, _ in pairs.report.examples] == [2, 3, 4, 5, 6]
     assert [reason for _, reason in pairs.report.examples][:3] == [
@@ -128,7 +126,7 @@ BAD = b"a\tb\nonly one\n\t \nc\xff\td\n\ne\t\nx\ty\tz\nf\tg\n"
 
 
 def test_bad_lines_are_skipped_when_asked_and_reported_with_their_numbers(write):
-    pairs = read_tsv(write("bad.tsv", BAD), bad="skip")
+    pairs = read_pairs(write("bad.tsv", BAD), bad="skip")
     assert list(pairs) == [("a", "b"), ("f", "g")]
     assert pairs.report.lines == 8
     assert pairs.report.count == 6
@@ -145,12 +143,12 @@ def test_bad_lines_are_skipped_when_asked_and_reported_with_their_numbers(write)
 
 def test_bad_lines_are_refused_unless_skipping_is_asked_for(write):
     with pytest.raises(ValueError, match=r"6 of 8 lines are bad: line 2 .* line 7"):
-        read_tsv(write("bad.tsv", BAD))
+        read_pairs(write("bad.tsv", BAD))
 
 
 def test_many_bad_lines_are_all_counted_and_the_first_are_named(write):
     path = write("bad.tsv", "a\tb\n" + "x\n" * 1009)
-    report = read_tsv(path, bad="skip").report
+    report = read_pairs(path, bad="skip").report
     assert report.count == report.reasons["1 column instead of 2"] == 1009
     assert len(report.examples) == 20
     assert str(report).endswith("bad: 1 column instead of 2 (lines 2, 3, 4, and 1,006 more)")
@@ -166,7 +164,12 @@ def test_invalid_utf8_in_an_aligned_file_skips_the_pair_and_names_the_side(write
     ]
 
 
-READ_ONE = [read_tsv, read_jsonl, read_dictionary, read_fixed_width]
+READ_ONE = [
+    partial(read_table, format="tsv"),
+    partial(read_table, format="jsonl"),
+    read_dictionary,
+    read_fixed_width,
+]
 
 
 @pytest.mark.parametrize("read", [*READ_ONE, lambda path: read_aligned(path, path)])
@@ -180,12 +183,12 @@ def test_missing_empty_and_directory_are_one_sentence(read, tmp_path, write):
 
 
 def test_one_line_is_a_corpus(write):
-    assert list(read_tsv(write("one.tsv", "a\tb"))) == [("a", "b")]
+    assert list(read_pairs(write("one.tsv", "a\tb"))) == [("a", "b")]
 
 
 def test_a_file_of_bad_lines_only_is_refused_even_when_skipping(write):
     with pytest.raises(ValueError, match=r"all lines are bad.*2 of 2"):
-        read_tsv(write("bad.tsv", "a\nb\n"), bad="skip")
+        read_pairs(write("bad.tsv", "a\nb\n"), bad="skip")
 
 
 def test_a_truncated_gzip_file_is_refused_in_a_sentence(tmp_path):
@@ -193,18 +196,18 @@ def test_a_truncated_gzip_file_is_refused_in_a_sentence(tmp_path):
     path = tmp_path / "cut.tsv.gz"
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"cut\.tsv\.gz is damaged or truncated"):
-        read_tsv(path)
+        read_pairs(path)
 
 
 def test_a_misspelt_way_with_bad_lines_is_refused(write):
     with pytest.raises(ValueError, match="'refuse' or 'skip', got 'ignore'"):
-        read_tsv(write("a.tsv", TSV), bad="ignore")
+        read_pairs(write("a.tsv", TSV), bad="ignore")
 
 
 def test_stored_pairs_are_those_in_memory_and_reopen(write, tmp_path):
     path = write("a.tsv", TSV * 7001)  # more than one block
     store = tmp_path / "deep" / "pairs.arrow"
-    stored, plain = read_tsv(path, store=store), read_tsv(path)
+    stored, plain = read_pairs(path, store=store), read_pairs(path)
     assert list(stored) == list(plain)
     assert [stored[i] for i in (0, 8191, 8192, -1)] == [plain[i] for i in (0, 8191, 8192, -1)]
     assert list(stored[8190:8194]) == list(plain[8190:8194])
@@ -213,7 +216,7 @@ def test_stored_pairs_are_those_in_memory_and_reopen(write, tmp_path):
 
 def test_a_refused_file_leaves_no_store_behind(write, tmp_path):
     with pytest.raises(ValueError, match="bad"):
-        read_tsv(write("bad.tsv", BAD), store=tmp_path / "pairs.arrow")
+        read_pairs(write("bad.tsv", BAD), store=tmp_path / "pairs.arrow")
     assert [path.name for path in tmp_path.iterdir()] == ["bad.tsv"]
 
 
@@ -231,7 +234,7 @@ def test_what_is_written_as_tsv_is_read_back(tmp_path_factory, rows):
     path.write_bytes("".join(f"{s}\t{t}\n" for s, t in rows).encode())
     expected = [(rows[0][0].removeprefix("\ufeff"), rows[0][1]), *rows[1:]]
     if expected[0][0].strip():
-        assert list(read_tsv(path)) == expected
+        assert list(read_pairs(path)) == expected
 
 
 def test_the_ending_of_the_name_chooses_the_reader(tmp_path):
@@ -261,7 +264,7 @@ def test_a_dataset_gives_its_columns_nested_ones_too():
     dataset = datasets.Dataset.from_list(rows)
     pairs = from_dataset(dataset, source="translation.de", target="translation.en", bad="skip")
     assert list(pairs) == [("eins", "one")]
-    assert pairs.report.examples == [(2, "no text in 'translation.de'")]
+    assert pairs.report.examples == [(2, "the source is empty")]
     with pytest.raises(ValueError, match=r"no column 'translation\.fr'; .*en, de|de, en"):
         from_dataset(dataset, source="translation.fr", target="translation.en")
 
@@ -269,7 +272,7 @@ def test_a_dataset_gives_its_columns_nested_ones_too():
 def test_the_datasets_library_opens_a_store(tmp_path):
     datasets = pytest.importorskip("datasets")
     (tmp_path / "a.tsv").write_text("x\ty\nv\tw\n")
-    read_tsv(tmp_path / "a.tsv", store=tmp_path / "a.arrow")
+    read_pairs(tmp_path / "a.tsv", store=tmp_path / "a.arrow")
     dataset = datasets.Dataset.from_file(str(tmp_path / "a.arrow"))
     assert dataset[1] == {"source": "v", "target": "w"}
 
@@ -357,11 +360,11 @@ def test_csv_is_read_by_name_with_quotes_and_any_delimiter(write, delimiter):
     path = write("a.csv", CSV.replace(";", delimiter))
     given = {"delimiter": "~"} if delimiter == "~" else {}
     expected = [(s, t.replace(";", delimiter)) for s, t in OF_CSV]
-    assert list(read_csv(path, source="en", target="de", **given)) == expected
+    assert list(read_pairs(path, source="en", target="de", **given)) == expected
 
 
 def test_csv_without_names_is_read_by_number(write):
-    assert list(read_csv(write("a.csv", "1,b\nc,d\n"), source=1, target=0)) == [
+    assert list(read_pairs(write("a.csv", "1,b\nc,d\n"), source=1, target=0)) == [
         ("b", "1"),
         ("d", "c"),
     ]
@@ -385,10 +388,10 @@ def test_a_damaged_or_exploding_zstd_file_is_refused(tmp_path):
     path = compressed(tmp_path / "a.tsv", "".join(f"{n}\t{n}\n" for n in range(9973)), ".zst")
     path.write_bytes(path.read_bytes()[:-999])
     with pytest.raises(ValueError, match="is damaged or truncated"):
-        read_tsv(path)
+        read_pairs(path)
     large = compressed(tmp_path / "b.tsv", "a" * (257 << 20), ".zst")
     with pytest.raises(ValueError, match="has over 268,435,456 bytes"):
-        read_tsv(large)
+        read_pairs(large)
 
 
 def test_many_lines_of_an_exploding_file_are_refused(tmp_path, monkeypatch):
@@ -398,12 +401,12 @@ def test_many_lines_of_an_exploding_file_are_refused(tmp_path, monkeypatch):
     for ending in (".gz", ".zst"):
         path = compressed(tmp_path / "a.tsv", "aaaa\tbbbb\n" * 99991, ending)
         with pytest.raises(ValueError, match="more than 100 times its size"):
-            read_tsv(path)
+            read_pairs(path)
 
 
 def test_bad_rows_of_a_csv_are_reported_by_line(write):
     raw = b'source,target\n"a\nb",c\nd\n\xff,e\nf,g,h\ni,\n'
-    pairs = read_csv(write("a.csv", raw), bad="skip")
+    pairs = read_pairs(write("a.csv", raw), bad="skip")
     assert list(pairs) == [("a\nb", "c")]
     assert pairs.report.examples == [
         (4, "1 column instead of 2"),
@@ -423,15 +426,15 @@ def test_text_is_read_with_a_tab_or_bars_or_another_delimiter(write):
 
 def test_columns_of_a_tsv_are_chosen_by_name(write):
     path = write("a.tsv", "id\ten\tde\n1\tone\teins\n")
-    assert list(read_tsv(path, source="en", target="de")) == [("one", "eins")]
+    assert list(read_pairs(path, source="en", target="de")) == [("one", "eins")]
 
 
 def test_nested_keys_are_read_by_a_dot(write):
     row = {"translation": {"en": "one", "de": "eins"}, "a.b": "literal"}
     path = write("a.jsonl", json.dumps(row))
     chosen = {"source": "translation.en", "target": "translation.de"}
-    assert list(read_jsonl(path, **chosen)) == [("one", "eins")]
-    assert list(read_jsonl(path, source="a.b", target="translation.de")) == [("literal", "eins")]
+    assert list(read_pairs(path, **chosen)) == [("one", "eins")]
+    assert list(read_pairs(path, source="a.b", target="translation.de")) == [("literal", "eins")]
 
 
 def test_parquet_and_saved_datasets_are_read_by_column(tmp_path):
@@ -450,12 +453,14 @@ def test_parquet_and_saved_datasets_are_read_by_column(tmp_path):
     for name in ("a.parquet", "saved"):
         with pytest.raises(ValueError, match=r"no column 'en'.*choose with data.source= and data"):
             read_pairs(tmp_path / name, source="en", target="note")
-        with pytest.raises(ValueError, match=r"all rows are bad.*no text in 'note' \(rows 1, 2, 3"):
+        with pytest.raises(
+            ValueError, match=r"all rows are bad.*no text under 'note' \(rows 1, 2, 3"
+        ):
             read_pairs(tmp_path / name, source="translation.en", target="note")
     raw = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(raw[: len(raw) // 2])
     with pytest.raises(ValueError, match="damaged or not a Parquet file"):
-        read_table(tmp_path / "a.parquet")
+        read_pairs(tmp_path / "a.parquet")
     (tmp_path / "saved" / "state.json").write_text("{")
     with pytest.raises(ValueError, match="is damaged or not from save_to_disk"):
         read_pairs(tmp_path / "saved")
@@ -470,7 +475,7 @@ def test_an_exploding_parquet_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "SMALL", 4096)
     pq.write_table(pa.table({"source": ["a" * 999] * 9999, "target": ["b"] * 9999}), tmp_path / "a")
     with pytest.raises(ValueError, match="more than 100 times its size"):
-        read_table(tmp_path / "a")
+        read_pairs(tmp_path / "a", format="parquet")
 
 
 @pytest.mark.parametrize(
@@ -486,8 +491,8 @@ def test_an_exploding_parquet_file_is_refused(tmp_path, monkeypatch):
         (
             "a.jsonl",
             '{"en": "a", "de": "b"}\n' * 5,
-            r"no text under 'source' \(lines 1, 2, 3, and 2 more\); choose the keys with "
-            r"data.source= and data.target=; the first object has en, de",
+            r"no text under 'source' \(lines 1, 2, 3, and 2 more\); choose data.source= and "
+            r"data.target=, or data.format; the first object has en, de",
         ),
         ("a.txt", "just words\n" * 4, r"no '_' anywhere \(lines .*data.delimiter or data.format"),
         ("a.tsv", "a\tb\nc\n", 'skip them with data.bad="skip"'),

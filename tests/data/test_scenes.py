@@ -3,7 +3,7 @@
 import pytest
 
 from regard.data import Pairs
-from regard.data.labelled_pairs import read_labelled_pairs, shuffle_targets
+from regard.data.labelled import read_labelled_pairs, shuffle_targets
 from regard.data.scenes import COLORS, PLACES, RELATIONS, SHAPES, Scene, generate_questions
 
 
@@ -59,8 +59,8 @@ def test_a_false_translation_is_never_a_true_one():
     pairs = Pairs.collect(rows)
     for seed in range(20):
         found = shuffle_targets(pairs, seed=seed)
-        for left, right, label in zip(found.lefts, found.rights, found.labels, strict=True):
-            assert ((left, right) in rows) == bool(label)
+        for pair, label in zip(found.inputs, found.labels, strict=True):
+            assert (pair in rows) == bool(label)
     with pytest.raises(ValueError, match="at least two different"):
         shuffle_targets(Pairs.collect([("a", "b"), ("c", "b")]), seed=1)
 
@@ -69,7 +69,7 @@ def test_two_texts_and_a_label_are_read(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("7\tyes\tone\teins\n8\tno\ttwo\tdrei\n")
     found = read_labelled_pairs(path, left=2, right=3, label=1)
-    assert (found.lefts, found.rights) == (["one", "two"], ["eins", "drei"])
+    assert found.inputs == [("one", "eins"), ("two", "drei")]
     assert (found.labels, found.classes) == ([1, 0], ["no", "yes"])
 
 
@@ -78,8 +78,8 @@ def test_two_texts_and_a_label_are_read(tmp_path):
     [
         ("a\tb\tyes\na\tb\n", r"line 2 \(2 columns instead of 3\)"),
         ("a\tb\n", r"line 1 \(2 columns instead of 3\)"),
-        ("a\tb\tyes\na\t\tno\n", r"line 2 \(the right column is empty\)"),
-        ("a\tb\tyes\nc\td\tyes\n", "only the label 'yes'"),
+        ("a\tb\tyes\na\t\tno\n", r"line 2 \(the right is empty\)"),
+        ("a\tb\tyes\nc\td\tyes\n", "all 2 examples are of class 'yes'"),
         ("", "is empty"),
     ],
 )

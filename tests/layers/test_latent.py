@@ -115,5 +115,5 @@ def longhand_differentiable(layer: LatentAttention, x: Tensor, visible: Tensor) 
 def test_bad_widths_raises_a_helpful_error():
     with pytest.raises(ValueError, match="rotary an even number from 2 on, got 5 and 3"):
         LatentAttention(DIM, HEADS, latent=LATENT, rotary=3)
-    with pytest.raises(ValueError, match="dim must be a multiple of heads, got 12 and 5"):
+    with pytest.raises(ValueError, match="dim must be a multiple of heads, got dim=12 and heads=5"):
         LatentAttention(DIM, 5, latent=LATENT, rotary=2)

@@ -100,7 +100,7 @@ def test_a_summary_counts_what_is_shared_once():
     ("arguments", "options", "sentence"),
     [
         (("transfomer",), {}, "did you mean 'transformer'"),
-        (("luong", "huge"), VOCABULARY, "unknown preset 'huge' of luong; known: tiny, small, base"),
+        (("luong", "huge"), VOCABULARY, "unknown preset of luong 'huge'; known: tiny, small, base"),
         (("luong",), VOCABULARY | {"hiden": 3}, "luong has no option 'hiden'; did you mean 'hidd"),
         (("luong",), {"source_vocabulary": 13}, "needs target_vocabulary="),
         (("language",), {}, "needs vocabulary="),

@@ -78,8 +78,8 @@ def test_the_split_of_a_file_is_reproducible_and_disjoint(tmp_path):
         {"task": "classify", "training": {"steps": 1}}, [f"data.path={path}", "data.batch=7"]
     )
     one, two = ClassifyTask.from_config(config), ClassifyTask.from_config(config)
-    assert one.train.texts == two.train.texts
-    parts = [set(split.texts) for split in (one.train, one.valid, one.test)]
+    assert one.train.inputs == two.train.inputs
+    parts = [set(split.inputs) for split in (one.train, one.valid, one.test)]
     assert [len(part) for part in parts] == [32, 4, 4]
     assert not (parts[0] & parts[1]) | (parts[0] & parts[2]) | (parts[1] & parts[2])
     first = [one.batch(3, step) for step in range(one.steps(3))]
@@ -94,7 +94,7 @@ def test_the_split_of_a_file_is_reproducible_and_disjoint(tmp_path):
         (["model.dimm=3"], "unknown key model.dimm; did you mean 'dim'"),
         (["loss.smoothing=1"], "unknown key loss.smoothing"),
         (["data.path=a.csv", "data.name=nsmc"], "give name or path, not both"),
-        (["data.fold=3"], "these documents have no folds"),
+        (["data.fold=3"], "the data has no folds"),
         (["data.tokenizer=wrds"], "did you mean 'words'"),
     ],
 )

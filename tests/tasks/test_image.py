@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.data.image import Images, generate_images
+from regard.data.image import Images, generate_images, moved
 from regard.recipes import load_recipe
 from regard.tasks import load
-from regard.tasks.image import Data, ImageTask, Model, moved, read_images
+from regard.tasks.image import Data, ImageTask, Model, read_images
 from regard.training import read_config, read_settings, train
 from regard.visual.views import figure
 

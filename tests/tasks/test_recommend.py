@@ -225,7 +225,7 @@ def test_the_file_of_movielens_ratings_stands_for_its_folder(tmp_path):
     for path in (tmp_path, tmp_path / "u.data"):
         task = RecommendTask.from_config(read_config(config, [f"data.path={path}"]))
         assert len(task.ratings.users) == 7
-        with pytest.raises(ValueError, match=r"belong to a CSV file, but .* format of MovieLens"):
+        with pytest.raises(ValueError, match=r"belong to a table, but .* format of MovieLens"):
             RecommendTask.from_config(
                 read_config(config, [f"data.path={path}", "data.users=u.csv"])
             )

@@ -10,25 +10,13 @@ from safetensors.torch import save_file
 import regard
 from regard.data import generate, train_tokenizer
 from regard.decoding import Limits
-from regard.tasks import TranslateTask, Translation, Translator
-from regard.tasks.translate import build_model
-from regard.training import train
-from regard.training.config import read_config
-
-SMALL = {
-    "task": "translate",
-    "data": {"name": "copy", "count": 64, "valid_count": 5, "sentences": 32},
-    "model": {"kind": "luong", "embedding": 5, "hidden": 7},
-    "training": {"steps": 2},
-}
+from regard.tasks import Translation, Translator
+from regard.tasks.translator import build_model
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "copy"
-    config = read_config(SMALL)
-    train(TranslateTask.from_config(config), config, folder)
-    return folder
+@pytest.fixture
+def run(copy_run):
+    return copy_run
 
 
 def test_a_trained_run_is_loaded_and_translates_as_its_model_did(run):

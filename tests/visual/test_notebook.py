@@ -7,7 +7,7 @@ import torch
 
 import regard
 from regard.tasks.compare import Comparison, Row
-from regard.tasks.translate import Translation
+from regard.tasks.translator import Translation
 from regard.trace import Trace
 
 HOSTILE = "<script>alert('&')</script>"

@@ -201,19 +201,6 @@ def rank_heads(
     return sorted(found, key=lambda each: (each.score.error, -each.score.recall))
 
 
-def best_shift(
-    maps: Sequence[Tensor], gold: Sequence[Gold], *, shifts: Sequence[int] = (-1, 0, 1)
-) -> int:
-    """By how many rows a head's maps are off: the shift with the lowest alignment error.
-
-    Args:
-        maps: (target, source) of each sentence
-        gold: for each sentence
-    """
-    whole = [{"": map[None]} for map in maps]
-    return rank_heads(whole, gold, shifts=shifts)[0].shift
-
-
 def _score(
     maps: Sequence[Mapping[str, Tensor]], gold: Sequence[Gold], name: str, head: int, shift: int
 ) -> AlignmentScore:

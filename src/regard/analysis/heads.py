@@ -172,16 +172,6 @@ def offset_share(weights: Tensor, offset: int) -> Tensor:
     return _sums(weights, sinks=(), offsets=(offset,)).share(offset)
 
 
-def previous_share(weights: Tensor) -> Tensor:
-    """The mean weight of the token before, see `offset_share`."""
-    return offset_share(weights, -1)
-
-
-def next_share(weights: Tensor) -> Tensor:
-    """The mean weight of the token after, see `offset_share`."""
-    return offset_share(weights, 1)
-
-
 def similarity(weights: Tensor) -> Tensor:
     """How similar heads are: 1 − JS(a ‖ b) / ln 2, averaged over the queries.
 

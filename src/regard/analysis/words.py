@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.core.map import AttentionMap
 from regard.data.tokenizer_bpe import CONTINUATION
 from regard.trace import Trace
-from regard.trace.call import held
 
 STARTS = ("▁", "Ġ", " ")
 """Prefixes of pieces that begin a word, in tokenizers that mark these."""
@@ -110,7 +110,7 @@ def by_words(trace: Trace) -> Trace:
         columns = groups.get(call.keys, list(range(N)))
         if "rows" in call.provenance:
             raise ValueError(f"{call.name!r} has selected rows only, which are no whole words")
-        map = held(merge_words(call.map.dense(), rows, columns))
+        map = AttentionMap.of(merge_words(call.map.dense(), rows, columns))
         calls.append(replace(call, map=map, made_of=None))
     tokens = {side: word_labels(labels, groups[side]) for side, labels in trace.tokens.items()}
     return Trace(calls, tokens, {**trace.about, "words": True})

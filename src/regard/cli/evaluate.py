@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,9 +10,7 @@ from regard.cli.options import Beam, Json, Penalty, Run, flag, option
 from regard.cli.output import sanitize, write_json
 
 if TYPE_CHECKING:
-    from regard.data import Pairs
     from regard.evaluation import TranslationReport
-    from regard.tasks import Translator
 
 PERCENT = ("exact", "cer", "per", "wer", "accuracy")
 
@@ -21,7 +19,7 @@ def evaluate(
     run: Run,
     data: Annotated[
         list[Path] | None,
-        option("translate: a file of pairs, or two aligned ones. [default: test split]", "FILE"),
+        option("A file to evaluate on; translate: or two aligned. [default: test split]", "FILE"),
     ] = None,
     split: Annotated[
         str | None, option("translate: test or valid. [default: test]", "SPLIT")
@@ -32,26 +30,34 @@ def evaluate(
         int | None, option("translate: worst cases to show. [default: 5]", "N", 0)
     ] = None,
     lowercase: Annotated[bool, flag("--lowercase", "translate: ignore case in BLEU.")] = False,
+    changes: Annotated[
+        list[str] | None,
+        option(
+            "A setting of --data, such as data.label=stars; repeatable.", "KEY=VALUE", name="--set"
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure a run by the metrics that fit its task.
 
     Texts: exact match, error rates, BLEU, chrF and perplexity, with 95 % confidence intervals in
     brackets, and the worst cases. Other tasks: what training measures, on the held-out data.
+    A file of --data has the columns of the data of the run, unless --set names others.
     """
     from regard.tasks import evaluate_run, load
     from regard.training import read_run_config
 
     task = read_run_config(run).task
+    settings = _file_settings(changes, data)
     if task != "translate":
         given = {
-            "--data": data, "--split": split, "--beam": beam, "--penalty": penalty,
+            "--split": split, "--beam": beam, "--penalty": penalty,
             "--shown": shown, "--lowercase": lowercase or None,
         }  # fmt: skip
         for name, value in given.items():
             if value is not None and value != []:
                 raise typer.BadParameter(f"{name} is an option of the task translate, not {task}")
-        metrics = evaluate_run(run)
+        metrics = _measure_file(run, task, data, settings) if data else evaluate_run(run)
         if as_json:
             return write_json({"metrics": metrics}, indent=2)
         width = max(map(len, metrics))
@@ -65,7 +71,9 @@ def evaluate(
     if split is not None and data:
         raise typer.BadParameter("--split is for the run's own data: leave out --data")
     model = load(run)
-    pairs = _pairs(model, data, split or "test")
+    if len(data or []) > 2:
+        raise typer.BadParameter("give --data once, or twice for two aligned files")
+    pairs = model.read(data, **settings) if data else model.pairs(split or "test")
     print(f"translating {len(pairs):,} pairs", file=sys.stderr)
     report = evaluate_translator(
         model,
@@ -81,16 +89,26 @@ def evaluate(
         print(sanitize(_table(report)))
 
 
-def _pairs(translator: "Translator", data: list[Path] | None, split: str) -> "Pairs":
-    from regard.data import read_aligned, read_pairs
+def _file_settings(changes: list[str] | None, data: list[Path] | None) -> dict[str, Any]:
+    from regard.training.config import parse_overrides
 
-    if data and len(data) == 2:
-        return read_aligned(*data)
-    if data:
-        if len(data) > 2:
-            raise typer.BadParameter("give --data once, or twice for two aligned files")
-        return read_pairs(data[0])
-    return translator.pairs(split)
+    tables = parse_overrides(changes or [])
+    settings = tables.pop("data", {})
+    if tables or (changes and not data):
+        raise typer.BadParameter("--set is for keys of the table data, of the file of --data")
+    return settings
+
+
+def _measure_file(
+    run: Path, task: str, data: list[Path], settings: dict[str, Any]
+) -> dict[str, float]:
+    from regard.tasks import TASKS, Predictor, load
+
+    if TASKS[task].predictor.evaluate is Predictor.evaluate:
+        raise typer.BadParameter(f"a run of the task {task} is evaluated on its own data alone")
+    if len(data) > 1:
+        raise typer.BadParameter("two aligned files are for the task translate: give --data once")
+    return load(run).evaluate(data[0], **settings)
 
 
 def _table(found: "TranslationReport") -> str:

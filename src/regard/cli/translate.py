@@ -108,7 +108,8 @@ def store_trace(found: "list[Translation]", path: Path) -> None:
     import torch
     from torch.nn.functional import pad
 
-    from regard.trace.call import Call, held
+    from regard.core.map import AttentionMap
+    from regard.trace.call import Call
     from regard.trace.trace import Trace
 
     real = [one for one in found if one.maps]
@@ -119,6 +120,6 @@ def store_trace(found: "list[Translation]", path: Path) -> None:
     for name in real[0].maps or {}:
         maps = [one.maps[name] for one in real if one.maps]
         whole = [pad(m, (0, columns - m.shape[2], 0, rows - m.shape[1])) for m in maps]
-        calls.append(Call(name, held(torch.stack(whole)), "target", "source"))
+        calls.append(Call(name, AttentionMap.of(torch.stack(whole)), "target", "source"))
     tokens = {"target": [one.tokens for one in real], "source": [one.source for one in real]}
     Trace(calls, tokens, {"task": "translate"}).save(path)

@@ -106,6 +106,36 @@ class AttentionMap(Rows):
         super().__init__(compute, shape)
         self._scores = scores
 
+    @classmethod
+    def of(cls, weights: Tensor, scores: Tensor | None = None) -> "AttentionMap":
+        """Return a map of given weights, (..., M, N)."""
+        return cls(
+            lambda rows: weights[..., rows, :],
+            None if scores is None else lambda rows: scores[..., rows, :],
+            weights.shape,
+        )
+
+    def changed(self, change: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> "AttentionMap":
+        """Return the map of a function of its rows, (..., rows, N), as lazy as before.
+
+        Args:
+            shape: of the result, (..., M, N)
+        """
+        return self._like(
+            lambda rows: change(self[..., rows, :]),
+            None if self._scores is None else lambda rows: change(self.scores[..., rows, :]),
+            shape,
+        )
+
+    def _like(
+        self,
+        compute: Callable[[slice], Tensor],
+        scores: Callable[[slice], Tensor] | None,
+        shape: tuple[int, ...],
+    ) -> "AttentionMap":
+        """Return a map that is derived from this one."""
+        return AttentionMap(compute, scores, shape)
+
     @property
     def scores(self) -> Rows:
         """A = f(Q, K) + bias, before normalizing and without the mask, as lazy as the map."""

@@ -55,6 +55,17 @@ def find_name(name: str, known: Iterable[str]) -> str | None:
     return next((one for one in (plain, ALIASES.get(plain)) if one in known), None)
 
 
+def check_name(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise `ValueError` with the nearest known name, if a name is not among those.
+
+    >>> check_name("cell", "lst", ["gru", "lstm"])
+    Traceback (most recent call last):
+    ValueError: unknown cell 'lst'; did you mean 'lstm'? Known: gru, lstm
+    """
+    if name not in known:
+        raise ValueError(f"unknown {what} {name!r}{did_you_mean(name, known)}")
+
+
 def find_score(score: str | Score) -> Score:
     """A score by name, or the callable itself."""
     if not isinstance(score, str):

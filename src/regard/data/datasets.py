@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.core.names import did_you_mean
+from regard.core.names import check_name
 from regard.data.generated import check_split, split_of
 from regard.data.pairs import Pairs
-from regard.data.readers import read_aligned, read_dictionary, read_tsv
+from regard.data.readers import read_aligned, read_dictionary, read_table
 
 MULTI30K = (
     "https://raw.githubusercontent.com/multi30k/dataset/"
@@ -88,8 +88,7 @@ def read_dataset(name: str, split: str = "train", *, folder: str | Path | None =
 
 def find_dataset(name: str) -> Dataset:
     """The dataset of a name."""
-    if name not in DATASETS:
-        raise ValueError(f"unknown dataset {name!r}{did_you_mean(name, DATASETS)}")
+    check_name("dataset", name, DATASETS)
     return DATASETS[name]
 
 
@@ -122,7 +121,7 @@ def _pronounce(folder: Path, split: str) -> Pairs:
 
 def _tatoeba(folder: Path, split: str) -> Pairs:
     """Korean → English; all translations of an English sentence are in one split."""
-    pairs = read_tsv(folder / "tatoeba_ko_en" / "kor.txt", source=1, target=0, columns=3)
+    pairs = read_table(folder / "tatoeba_ko_en" / "kor.txt", format="tsv", source=1, target=0)
     return Pairs.collect((pair for pair in pairs if split_of(pair[1]) == split), pairs.report)
 
 

@@ -49,7 +49,7 @@ def lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     """
     path = readable(path)
     try:
-        with _open(path) as stream:
+        with open_file(path) as stream:
             number = size = 0
             while line := stream.readline(LONGEST_LINE + 1):
                 number += 1
@@ -65,7 +65,7 @@ def lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
         raise ValueError(f"{path} is damaged or truncated: {error}") from error
 
 
-def _open(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BinaryIO:
     """Open a file that may be compressed by gzip or zstd, detected by its first bytes."""
     with path.open("rb") as file:
         start = file.read(4)
@@ -99,12 +99,6 @@ def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             raise ValueError(
                 f"{path}, line {number}, is not UTF-8 at byte {error.start + 1}"
             ) from None
-
-
-def is_gzip(path: Path) -> bool:
-    """Whether a file is gzipped, by its first bytes."""
-    with path.open("rb") as file:
-        return file.read(2) == GZIP
 
 
 def check_expansion(path: Path, size: int) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.core.names import did_you_mean
+from regard.core.names import check_name
 from regard.data import dates
 from regard.data.pairs import Pair, Pairs
 
@@ -111,8 +111,7 @@ def generate(name: str, split: str = "train", *, count: int, seed: int = 0) -> P
         count: number of pairs
         seed: a larger count continues the pairs of a smaller one
     """
-    if name not in GENERATED:
-        raise ValueError(f"unknown dataset {name!r}{did_you_mean(name, GENERATED)}")
+    check_name("dataset", name, GENERATED)
     check_split(split)
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
@@ -127,8 +126,7 @@ def generate(name: str, split: str = "train", *, count: int, seed: int = 0) -> P
 
 def check_split(split: str) -> None:
     """Raise `ValueError` for an unknown split."""
-    if split not in SPLITS:
-        raise ValueError(f"unknown split {split!r}{did_you_mean(split, SPLITS)}")
+    check_name("split", split, SPLITS)
 
 
 def signal(symbols: str, seed: int) -> np.ndarray:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.files import read_npz, readable, text_lines
+from regard.data.files import format_of, read_npz, readable, text_lines
+from regard.data.tables import TABLES, is_saved_dataset
 
 UNKNOWN = -1
 """The label of a node of unknown class."""
@@ -96,12 +97,15 @@ def read_planetoid(path: str | Path) -> Graph:
 def read_edge_list(
     nodes: str | Path, edges: str | Path, *, per_class: int = 20, seed: int = 0
 ) -> Graph:
-    """Read a graph from two text files and split it randomly.
+    """Read a graph from two tables and split it randomly.
+
+    A table is a text file whose fields are separated by tabs, else commas, else spaces (the format
+    of `cora.content`), plain or compressed; or `.jsonl`, `.parquet` or a directory of
+    `save_to_disk`, where the order of the columns counts and not their names.
 
     Args:
-        nodes: one node per line: name, features and class, or `?` if unknown; fields are separated
-            by tabs, else commas, else spaces (the format of `cora.content`)
-        edges: one edge per line, the names of two nodes; read in both directions
+        nodes: one node per row: name, features and class, or `?` if unknown
+        edges: one edge per row, the names of two nodes; read in both directions
         per_class: number of training nodes of each class; of the others with a class one third is
             for validation, two thirds for test
         seed: of the split
@@ -261,6 +265,14 @@ def normalize_rows(nodes: Tensor) -> Tensor:
 def _fields(path: str | Path) -> list[tuple[int, list[str]]]:
     """The fields of every non-empty line, with its number."""
     rows = []
+    kind = "dataset" if is_saved_dataset(path) else format_of(path)
+    if kind in ("jsonl", "parquet", "dataset"):
+        for number, row in TABLES[kind](path, None):
+            if isinstance(row, ValueError):
+                raise ValueError(f"{path}, line {number}: {row}")
+            values = row.values() if isinstance(row, dict) else row
+            rows.append((number, [str(value) for value in values]))
+        return rows
     for number, line in text_lines(path):
         text = line.strip()
         separator = next((mark for mark in "\t," if mark in text), None)

@@ -1,6 +1,5 @@
 """Grayscale images with classes: IDX files, handwritten digits, and generated shapes."""
 
-import gzip
 import math
 import struct
 import zlib
@@ -13,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.files import check_expansion, is_gzip, readable
+from regard.data.files import check_expansion, open_file, readable
 
 FASHION = (
     *("t-shirt", "trouser", "pullover", "dress", "coat"),
@@ -37,7 +36,7 @@ class Images(NamedTuple):
 def read_idx(
     images: str | Path, labels: str | Path, classes: Sequence[str] | None = None
 ) -> Images:
-    """Read images and labels from two IDX files, the format of MNIST, plain or gzipped.
+    """Read images and labels from two IDX files, the format of MNIST, plain or compressed.
 
     Args:
         images: an IDX file of bytes in three dimensions
@@ -137,12 +136,25 @@ def as_input(pixels: Tensor, scale: int = 1) -> Tensor:
     return F.interpolate(x.unsqueeze(1), scale_factor=scale, mode="bilinear").squeeze(1)
 
 
+def moved(pixels: Tensor, most: int, draw: torch.Generator) -> Tensor:
+    """Return images (B, h, w), each moved by up to `most` pixels in both directions; zeros fill in.
+
+    >>> moved(torch.ones(2, 3, 5), 1, torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 3, 5])
+    """
+    batch, height, width = pixels.shape
+    padded = F.pad(pixels, (most, most, most, most))
+    top, left = torch.randint(2 * most + 1, (2, batch, 1), generator=draw)
+    rows, columns = top + torch.arange(height), left + torch.arange(width)  # (B, h), (B, w)
+    return padded[torch.arange(batch).view(-1, 1, 1), rows.unsqueeze(2), columns.unsqueeze(1)]
+
+
 def _idx(path: str | Path, dimensions: int) -> Tensor:
     """The bytes of an IDX file."""
     path = readable(path)
     head = 4 + 4 * dimensions
     try:
-        with gzip.open(path) if is_gzip(path) else path.open("rb") as file:
+        with open_file(path) as file:
             start = file.read(head)
             if len(start) < head or start[:4] != bytes((0, 0, 8, dimensions)):
                 raise ValueError(
@@ -153,7 +165,7 @@ def _idx(path: str | Path, dimensions: int) -> Tensor:
             size = math.prod(shape)
             check_expansion(path, size)
             data = file.read(size + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{path} is damaged or truncated: {error}") from error
     if len(data) != size:
         found = "more" if len(data) > size else f"{len(data)}"

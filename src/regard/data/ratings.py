@@ -1,6 +1,5 @@
-"""Ratings of items by users over time: CSV, or the format of MovieLens-100k."""
+"""Ratings of items by users over time: tables, or the format of MovieLens-100k."""
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.core.names import did_you_mean
-from regard.data.files import lines, readable, text_lines
+from regard.data.files import lines, readable
 from regard.data.profiles import Profiles
+from regard.data.tables import TABLES, Columns, find_format, read_records
 
 GENRES = (
     *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime"),
@@ -108,23 +107,28 @@ def read_ratings(
     users: str | Path | None = None,
     items: str | Path | None = None,
     title: str = "title",
+    format: str | None = None,
+    delimiter: str | None = None,
 ) -> Ratings:
-    """Read choices from a CSV file with a header, in UTF-8.
+    """Read choices from a table with names of its columns.
 
     Of repeated choices of an item by a user the first one counts.
 
     Args:
-        path: a CSV file with a row for each choice
+        path: a table with a row for each choice
         user, item, time: its columns; a time is a number
         rating: a column of numbers; None if every row is a choice
         min_rating: lower ratings are left out
-        users: a CSV file of profiles, with the same column `user`
-        items: a CSV file of profiles, with the same column `item`
+        users: a table of profiles, with the same column `user`
+        items: a table of profiles, with the same column `item`
         title: the column of `items` with display names, if there is one
+        format: of `path`, a name of `TABLES`; by default, by the name
+        delimiter: of `path`, as in `read_table`
     """
-    rows = _table(path, [user, item, time, *([rating] if rating else [])])
-    user_table = {row[user]: {} for _, row in rows} if users is None else _profiles(users, user)
-    item_table = {row[item]: {} for _, row in rows} if items is None else _profiles(items, item)
+    wanted = {"user": user, "item": item, "time": time, **({"rating": rating} if rating else {})}
+    rows = _table(path, wanted, format, delimiter)
+    user_table = _profiles(users, "user", user, rows)
+    item_table = _profiles(items, "item", item, rows)
     titles = {name: fields.pop(title) for name, fields in item_table.items() if title in fields}
     events = []
     for number, row in rows:
@@ -144,35 +148,36 @@ def _columns(table: Mapping[str, Mapping[str, str]]) -> dict[str, Sequence[str]]
     return {field: [row[field] for row in table.values()] for field in fields}
 
 
-def _profiles(path: str | Path, key: str) -> dict[str, dict[str, str]]:
+def _profiles(
+    path: str | Path | None, what: str, key: str, choices: Iterable[tuple[int, Mapping[str, str]]]
+) -> dict[str, dict[str, str]]:
+    """The fields of each user or item: of a table, or none for those of the choices."""
+    if path is None:
+        return {row[key]: {} for _, row in choices}
     found: dict[str, dict[str, str]] = {}
-    for number, row in _table(path, [key]):
-        _new(found, row[key], key, path, number)
+    for number, row in _table(path, {what: key}):
+        _new(found, row[key], what, path, number)
         found[row[key]] = {name: value for name, value in row.items() if name != key}
     return found
 
 
-def _table(path: str | Path, wanted: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
-    """Rows of a CSV file with their line numbers, as dictionaries."""
-    reader = csv.reader((f"{line}\n" for _, line in text_lines(path)), strict=True)
-    try:
-        names = next(reader, [])
-        if not names:
-            raise ValueError(f"{path} is empty, or its first line is")
-        for name in wanted:
-            if name not in names:
-                raise ValueError(f"{path} has no column {name!r}{did_you_mean(name, names)}")
-        rows = []
-        for row in filter(None, reader):  # without blank lines
-            if len(row) != len(names):
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: {len(row)} columns instead of {len(names)}"
-                )
-            rows.append((reader.line_num, dict(zip(names, row, strict=True))))
-    except csv.Error as error:
-        raise ValueError(f"{path} is not CSV: {error}") from error
-    if not rows:
-        raise ValueError(f"{path} has no rows")
+def _table(
+    path: str | Path,
+    wanted: Mapping[str, str],
+    format: str | None = None,
+    delimiter: str | None = None,
+) -> list[tuple[int, dict[str, str]]]:
+    """All columns of a table, as texts, with the numbers of its rows."""
+    rows = []
+    columns = Columns(path, wanted, labels=wanted)
+    kind = find_format(path, format, TABLES)
+    for number, record in read_records(path, columns, format=kind, delimiter=delimiter):
+        try:
+            chosen = columns.texts(record)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+        others = {name: "" if value is None else str(value) for name, value in record.items()}
+        rows.append((number, {**others, **dict(zip(wanted.values(), chosen, strict=True))}))
     return rows
 
 

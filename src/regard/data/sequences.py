@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.core.names import did_you_mean
+from regard.core.names import check_name
 from regard.data.generated import SPLITS, check_split
 
 COPY_WIDTH, RECALL_WIDTH = 8, 6
@@ -117,8 +117,7 @@ def draw_bits(name: str, count: int, size: int, *, seed: int) -> Bits:
         size: number of vectors or items
         seed: of the bits
     """
-    if name not in BIT_TASKS:
-        raise ValueError(f"unknown task {name!r}{did_you_mean(name, BIT_TASKS)}")
+    check_name("task", name, BIT_TASKS)
     if count < 1 or size < 1:
         raise ValueError(f"count and size must be 1 or more, got {count} and {size}")
     return BIT_TASKS[name].draw(count, size, torch.Generator().manual_seed(seed))

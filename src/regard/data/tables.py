@@ -1,13 +1,15 @@
-"""Rows of tables: CSV and Parquet files, and directories of the `datasets` library."""
+"""Columns of tables: CSV, TSV, JSON lines, Parquet, and directories of the `datasets` library."""
 
 import csv
+import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from regard.core.names import did_you_mean
-from regard.data.files import check_expansion, lines, readable
+from regard.data.files import Bad, Report, check_bad, check_expansion, format_of, lines, readable
 
 DELIMITERS = ",;\t|"  # that are looked for in the first line of a CSV file
 LONGEST = 2**31 - 1  # characters of a cell in a CSV; by itself the csv module stops at 131,072
@@ -15,90 +17,295 @@ ROWS = 1024  # rows of a Parquet file that are held in memory
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, or a byte that is not UTF-8
 SAVED = ("state.json", "dataset_dict.json")  # marks of a directory of `save_to_disk`
 
+Row = list[str] | dict[str, Any] | ValueError  # cells, a record, or what is wrong with the line
+
 
 class MissingColumnError(ValueError):
     """A column that the table does not have: no row of it can be used."""
 
 
 class Columns:
-    """Two columns of a table without names, or with names in its first row.
+    """Some columns of a table without names, with names in its first row, or of records.
 
-    >>> columns = Columns("a.csv", ("de", "en"))
+    >>> columns = Columns("a.csv", {"source": "de", "target": "en"})
     >>> columns.pick(["id", "en", "de"]), columns.pick(["7", "one", "eins"])
     (None, ('eins', 'one'))
+    >>> columns.pick({"de": "zwei", "en": "two"})
+    ('zwei', 'two')
 
     Args:
         path: of the table, for errors
-        wanted: a name, or a number from 0, of each; a name means that the first row has names
-        count: of all columns; by default, that of the first row with both
-        settings: which choose the columns, for errors
+        wanted: of each setting that chooses a column its name, or its number from 0; a name means
+            that the first row has names
+        labels: settings whose values may be numbers, and are stripped of spaces
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        wanted: tuple[int | str, int | str],
-        count: int | None = None,
-        settings: tuple[str, str] = ("source", "target"),
+        self, path: str | Path, wanted: Mapping[str, int | str], labels: Collection[str] = ()
     ) -> None:
-        self.path, self.wanted, self.count, self.settings = path, wanted, count, settings
-        self.places = None if any(isinstance(one, str) for one in wanted) else wanted
+        self.path, self.wanted = path, dict(wanted)
+        self.labels = [place for place, setting in enumerate(wanted) if setting in labels]
+        self.places = [column for column in wanted.values() if isinstance(column, int)]
+        self.named = len(self.places) < len(wanted)  # and the row of names is still to come
+        self.count: int | None = None  # of all columns
+        if min(self.places, default=0) < 0:
+            raise ValueError(f"{path}: columns are numbered from 0, got {min(self.places)}")
 
-    def pick(self, cells: list[str]) -> tuple[str, str] | None:
-        """Return both cells of a row, or None for the row of names.
+    def pick(self, row: list[str] | dict[str, Any]) -> tuple[str, ...] | None:
+        """Return the chosen texts of a row, or None for the row of names.
 
         Raises:
             MissingColumnError: if a name is not among those of the first row
-            ValueError: for a row with another number of cells
+            ValueError: if another number of cells, or no text, is there
         """
-        if self.places is None:
-            for name in self.wanted:
-                if isinstance(name, str):
-                    check_column(self.path, name, cells, self.settings)
-            first, second = (
-                cells.index(one) if isinstance(one, str) else one for one in self.wanted
-            )
-            self.places, self.count = (first, second), len(cells)
+        if isinstance(row, dict):
+            return self.texts(row)
+        if self.named:
+            self.check(dict.fromkeys(row))
+            self.places = [row.index(c) if isinstance(c, str) else c for c in self.wanted.values()]
+            self.count, self.named = len(row), False
             return None
-        first, second = (int(place) for place in self.places)
-        if self.count is None and len(cells) > max(first, second):
-            self.count = len(cells)
-        wanted = self.count or max(first, second) + 1
-        if len(cells) != wanted:
-            raise ValueError(f"{len(cells)} column{'s' * (len(cells) != 1)} instead of {wanted}")
-        return cells[first], cells[second]
+        least = max(self.places) + 1
+        if self.count is None and len(row) >= least:
+            self.count = len(row)
+        if len(row) != (self.count or least):
+            raise ValueError(f"{_columns(row)} instead of {self.count or least}")
+        return self._checked([row[place] for place in self.places])
+
+    def texts(self, record: dict[str, Any]) -> tuple[str, ...]:
+        """Return the chosen texts of a record; `ValueError` if one is missing."""
+        return self._checked([self._text(place, record) for place in range(len(self.wanted))])
+
+    def check(self, record: Mapping[str, Any]) -> None:
+        """Raise `MissingColumnError`, with the settings that choose columns, if one is missing."""
+        for name in self.wanted.values():
+            level, rest = record, name
+            while isinstance(rest, str) and isinstance(level, Mapping) and rest not in level:
+                root, _, rest = rest.partition(".")
+                if root not in level or not rest:
+                    raise MissingColumnError(
+                        f"{self.path} has no column {name!r}{did_you_mean(root, level)}; choose "
+                        f"with {self.settings}"
+                    )
+                level = level[root]
+
+    def roots(self, known: list[str]) -> list[str]:
+        """Return the columns of a table that hold the chosen ones, which may be nested."""
+        self.check(dict.fromkeys(known))
+        names = map(str, self.wanted.values())
+        return list({name if name in known else name.partition(".")[0] for name in names})
+
+    @property
+    def settings(self) -> str:
+        """The settings that choose the columns, in words."""
+        return " and ".join(f"data.{setting}=" for setting in self.wanted)
+
+    def _checked(self, values: list[str]) -> tuple[str, ...]:
+        for place in self.labels:
+            values[place] = values[place].strip()
+        if not all(map(str.strip, values)):
+            pairs = zip(self.wanted, values, strict=True)
+            empty = [setting for setting, text in pairs if not text.strip()]
+            are = "are" if len(empty) > 1 else "is"
+            raise ValueError(f"the {' and the '.join(empty)} {are} empty")
+        return tuple(values)
+
+    def _text(self, place: int, record: dict[str, Any]) -> str:
+        column = str(list(self.wanted.values())[place])
+        value = cell(record, column)
+        if place in self.labels and isinstance(value, int | float) and math.isfinite(value):
+            return str(value)
+        if not isinstance(value, str):
+            raise ValueError(f"no {'value' if place in self.labels else 'text'} under {column!r}")
+        if SURROGATE.search(value):
+            raise ValueError(f"half of a surrogate pair under {column!r}")
+        return value
 
 
-def check_column(path: str | Path, name: str, known: list[str], settings: tuple[str, str]) -> None:
-    """Raise `MissingColumnError` with the settings that choose columns, if one is not known."""
-    if name not in known:
-        choose = " and ".join(f"data.{setting}=" for setting in settings)
-        raise MissingColumnError(
-            f"{path} has no column {name!r}{did_you_mean(name, known)}; choose with {choose}"
-        )
-
-
-def csv_rows(path: str | Path, delimiter: str | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of its last line, cells) of each row of a CSV file that is not empty.
-
-    Bytes that are not UTF-8 become surrogates, which are not text.
+def read_columns(
+    path: str | Path,
+    wanted: Mapping[str, int | str],
+    report: Report,
+    *,
+    format: str,
+    delimiter: str | None = None,
+    labels: Collection[str] = (),
+    bad: Bad = "refuse",
+) -> Iterator[Any]:
+    """Yield some columns of the good rows of a table; the bad ones are reported.
 
     Args:
-        path: a file, plain or compressed
-        delimiter: between cells; by default, whichever of , ; | and tab is most frequent in the
-            first line
+        path: the file or directory
+        wanted, labels: as in `Columns`
+        report: of the rows
+        format: a name of `TABLES`
+        delimiter: between the columns of a CSV, by default the most frequent of , ; | and tab in
+            its first line; or of a TSV, by default a tab
+        bad: "refuse" raises at the end if a row is bad, "skip" leaves it out
     """
+    columns = Columns(path, wanted, labels)
+    rows = _table_rows(path, columns, format, delimiter, only=columns)
+    separated = "data.delimiter, " if format in ("csv", "tsv") else ""
+    report.advice = f"choose {separated}{columns.settings}, or data.format"
+    report.unit = "row" if format in ("parquet", "dataset") else "line"
+    return pick_columns(rows, columns, report, bad)
+
+
+def read_records(
+    path: str | Path, columns: Columns, *, format: str, delimiter: str | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (number of its line, all columns by name) of each row of a table.
+
+    Raises:
+        ValueError: if a row is bad, or none is there
+    """
+    names: list[str] | None = None
+    number = 0
+    for number, row in _table_rows(path, columns, format, delimiter):
+        if isinstance(row, list) and names is None:
+            columns.check(dict.fromkeys(row))
+            names, number = row, 0
+        elif isinstance(row, ValueError):
+            raise ValueError(f"{path}, line {number}: {row}")
+        elif isinstance(row, dict):
+            yield number, row
+        elif names is not None and len(row) == len(names):
+            yield number, dict(zip(names, row, strict=True))
+        elif names is not None:
+            raise ValueError(f"{path}, line {number}: {_columns(row)} instead of {len(names)}")
+    if not number:
+        raise ValueError(f"{path} is empty: expected at least one row")
+
+
+def _table_rows(
+    path: str | Path,
+    columns: Columns,
+    format: str,
+    delimiter: str | None,
+    only: Columns | None = None,
+) -> Iterator[tuple[int, Row]]:
+    options: dict[str, Any] = {} if delimiter is None else {"delimiter": delimiter}
+    if format not in ("csv", "tsv"):
+        if options:
+            raise ValueError(f"{path}: the format {format} takes no data.delimiter; leave it out")
+        for setting, column in columns.wanted.items():
+            if isinstance(column, int):
+                raise ValueError(
+                    f"{path}: data.{setting} of the format {format} must be a name, got {column}"
+                )
+    return TABLES[format](path, only, **options)
+
+
+def pick_columns(
+    rows: Iterable[tuple[int, Row]], columns: Columns, report: Report, bad: Bad
+) -> Iterator[Any]:
+    """Yield the chosen columns of good rows; `report.check` comes after the last one."""
+    first = True
+
+    def pick(row: Row) -> tuple[str, ...] | None:
+        nonlocal first
+        if isinstance(row, ValueError):
+            raise row
+        if first and isinstance(row, dict):
+            first = False
+            if report.unit == "row":  # all have the same columns
+                columns.check(row)
+            else:
+                report.advice += f"; the first object has {', '.join(row)}"
+        return columns.pick(row)
+
+    return good_rows(rows, pick, report, bad)
+
+
+def good_rows(
+    rows: Iterable[tuple[int, Any]],
+    parse: Callable[[Any], tuple[Any, ...] | None],
+    report: Report,
+    bad: Bad,
+) -> Iterator[Any]:
+    """Yield what `parse` makes of numbered rows; `report.check` comes after the last one.
+
+    Args:
+        parse: returns None for a comment, raises ValueError with what is wrong
+    """
+    check_bad(bad)
+    for number, row in rows:
+        try:
+            found = parse(row)
+        except MissingColumnError:
+            raise
+        except ValueError as error:
+            report.lines += 1
+            report.add(number, str(error))
+        else:
+            if found is not None:
+                report.lines += 1
+                yield found
+    report.check(bad)
+
+
+def find_format(path: str | Path, format: str | None, known: Collection[str]) -> str:
+    """The format of a file: the given one, or by its name.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: if it is unknown because there is no such file
+        ValueError: if it is unknown
+    """
+    wanted = format or ("dataset" if is_saved_dataset(path) else format_of(path))
+    if wanted in known:
+        return wanted
+    if Path(path).is_dir():
+        raise IsADirectoryError(
+            f"{path} is a directory, not a file, and not a dataset of save_to_disk"
+        )
+    readable(path)
+    raise ValueError(
+        f"{path}: unknown format {wanted!r}{did_you_mean(wanted, known)}; choose with data.format="
+    )
+
+
+def text_rows(path: str | Path) -> Iterator[tuple[int, str | ValueError]]:
+    """Yield (number from 1, text) of every line of a file; an error if it is empty or not UTF-8."""
+    for number, raw in lines(path):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            yield number, ValueError(f"the line is not UTF-8 at byte {error.start + 1}")
+        else:
+            yield number, line if line.strip() else ValueError("an empty line")
+
+
+def _tsv_rows(path: str | Path, _: Any, delimiter: str = "\t") -> Iterator[tuple[int, Row]]:
+    """Cells without quotes; spaces around a delimiter that is not a tab are dropped."""
+    if not delimiter:
+        raise ValueError("data.delimiter must not be empty")
+    for number, line in text_rows(path):
+        if isinstance(line, ValueError):
+            yield number, line
+        elif delimiter == "\t":
+            yield number, line.split("\t")
+        else:
+            yield number, [part.strip() for part in line.split(delimiter)]
+
+
+def _csv_rows(
+    path: str | Path, _: Any = None, delimiter: str | None = None
+) -> Iterator[tuple[int, Row]]:
+    """Cells of each row of a CSV file that is not empty, with the number of its last line."""
     if delimiter is None:
         first = next((raw for _, raw in lines(path)), b"").decode(errors="replace")
         delimiter = max(DELIMITERS, key=first.count)
     if len(delimiter) != 1 or delimiter in '\n\r"':
         raise ValueError(f"data.delimiter of a CSV file must be one character, got {delimiter!r}")
     csv.field_size_limit(LONGEST)
+    # bytes that are not UTF-8 become surrogates, which are not text
     text = (f"{raw.decode(errors='surrogateescape')}\n" for _, raw in lines(path))
     reader = csv.reader(text, delimiter=delimiter, strict=True)
     try:
         for row in reader:
-            if row:
+            if any(map(SURROGATE.search, row)):
+                yield reader.line_num, ValueError("the row is not UTF-8")
+            elif row:
                 yield reader.line_num, row
     except csv.Error as error:
         raise ValueError(
@@ -107,42 +314,40 @@ def csv_rows(path: str | Path, delimiter: str | None = None) -> Iterator[tuple[i
         ) from error
 
 
-def is_saved_dataset(path: str | Path) -> bool:
-    """Whether a directory was written by `save_to_disk` of the `datasets` library."""
-    return any((Path(path) / name).is_file() for name in SAVED)
+def _json_rows(path: str | Path, _: Any) -> Iterator[tuple[int, Row]]:
+    for number, line in text_rows(path):
+        if isinstance(line, ValueError):
+            yield number, line
+            continue
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError):
+            yield number, ValueError("not JSON")
+        else:
+            yield number, record if isinstance(record, dict) else ValueError("not a JSON object")
 
 
-def parquet_rows(path: str | Path, names: tuple[str, str], settings: tuple[str, str]) -> Any:
-    """Yield (number from 1, both values) of the rows of a Parquet file.
-
-    Args:
-        path: the file
-        names: the columns to read; a dot goes one level down, as in "translation.en"
-        settings: which choose them, for errors
-    """
+def _parquet_rows(path: str | Path, columns: Columns | None) -> Iterator[tuple[int, Row]]:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     path = readable(path)
     try:
         with pq.ParquetFile(path) as file:
-            known = file.schema_arrow.names
-            for name in names:
-                check_column(path, _root(name, known), known, settings)
-            roots = list({_root(name, known) for name in names})
+            roots = columns and columns.roots(file.schema_arrow.names)
             size = number = 0
             for batch in file.iter_batches(ROWS, columns=roots):
                 size += batch.nbytes
                 check_expansion(path, size)
                 for row in batch.to_pylist():
                     number += 1
-                    yield number, tuple(cell(row, name) for name in names)
+                    yield number, row
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is damaged or not a Parquet file: {error}") from error
 
 
-def saved_rows(path: str | Path, names: tuple[str, str], settings: tuple[str, str]) -> Any:
-    """Yield (number from 1, both values) of a directory of `save_to_disk`; classes by name."""
+def _saved_rows(path: str | Path, columns: Columns | None) -> Iterator[tuple[int, Row]]:
+    """Rows of a directory of `save_to_disk`; classes by name."""
     import datasets
 
     path = Path(path)
@@ -158,20 +363,36 @@ def saved_rows(path: str | Path, names: tuple[str, str], settings: tuple[str, st
         dataset = datasets.load_from_disk(str(path))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged or not from save_to_disk: {error}") from error
-    known = dataset.column_names
-    for name in names:
-        check_column(path, _root(name, known), known, settings)
-    dataset = dataset.select_columns(list({_root(name, known) for name in names}))
-    classes = [getattr(dataset.features.get(name), "names", None) for name in names]
+    if columns is not None:
+        dataset = dataset.select_columns(columns.roots(dataset.column_names))
+    classes = {
+        name: feature.names
+        for name, feature in dataset.features.items()
+        if isinstance(feature, datasets.ClassLabel)
+    }
     for number, row in enumerate(dataset, start=1):
-        values = (cell(row, name) for name in names)
-        yield (
-            number,
-            tuple(
-                of[value] if of and isinstance(value, int) and 0 <= value < len(of) else value
-                for value, of in zip(values, classes, strict=True)
-            ),
-        )
+        for name, names in classes.items():
+            if isinstance(row[name], int) and 0 <= row[name] < len(names):
+                row[name] = names[row[name]]
+        yield number, row
+
+
+TABLES: dict[str, Callable[..., Iterator[tuple[int, Row]]]] = {
+    "csv": _csv_rows,
+    "tsv": _tsv_rows,
+    "jsonl": _json_rows,
+    "parquet": _parquet_rows,
+    "dataset": _saved_rows,
+}
+
+
+def _columns(row: list[str]) -> str:
+    return f"{len(row)} column{'s' * (len(row) != 1)}"
+
+
+def is_saved_dataset(path: str | Path) -> bool:
+    """Whether a directory was written by `save_to_disk` of the `datasets` library."""
+    return any((Path(path) / name).is_file() for name in SAVED)
 
 
 def cell(row: Any, column: str) -> Any:
@@ -180,7 +401,3 @@ def cell(row: Any, column: str) -> Any:
         return row[column]
     root, _, rest = column.partition(".")
     return cell(row[root], rest) if rest and isinstance(row, dict) and root in row else None
-
-
-def _root(name: str, known: list[str]) -> str:
-    return name if name in known else name.partition(".")[0]

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from regard.core.names import did_you_mean
+from regard.core.names import check_name, did_you_mean
 from regard.data.files import readable
 from regard.data.pairs import Pairs
 from regard.data.tokenizer_bpe import BPE
@@ -60,8 +60,7 @@ def train_tokenizer(
         size: maximum number of ids, the four special ones included; bpe: 8000 by default
         min_count: rarer pieces are unknown
     """
-    if kind not in KINDS:
-        raise ValueError(f"unknown tokenizer {kind!r}{did_you_mean(kind, KINDS)}")
+    check_name("tokenizer", kind, KINDS)
     if size is not None and size < 5:
         raise ValueError(f"size must be at least 5, four of them special, got {size}")
     if min_count < 1:

@@ -111,15 +111,9 @@ class EfficientAttention(nn.Module):
     ) -> Tensor | Attended:
         """Attend to keys, or to the queries themselves.
 
-        Args:
-            query: (B, M, dim)
-            key: (B, N, key_dim), the query if not given
-            value: (B, N, value_dim), the key if not given
+        Args: those of `MultiHeadAttention.forward`, but
             mask: `regard.causal()`, `regard.lengths(keys)` or another mask that hides keys from
                 all queries alike, or both with &
-            return_map: also return the lazy map, (B, heads, M, N)
-
-        Returns: (B, M, out_dim), or `Attended(output, map)`
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -146,14 +140,9 @@ class EfficientAttention(nn.Module):
         memory: Tensor | None = None,
         memory_mask: Mask | Tensor | None = None,
     ) -> EfficientState:
-        """The state before the first step.
+        """The state before the first step, as of `MultiHeadAttention`.
 
-        Args:
-            batch: number of sequences to decode
-            memory: (sentences, N, key_dim), to attend to instead of the steps so far;
-                `batch` is the number of sentences, or a multiple of it if beams share them
-            memory_mask: which of it is real: lengths (sentences,), bool (sentences, N) with
-                True = real, or a Mask that is the same for all queries
+        A `memory_mask` may also be lengths (sentences,).
         """
         width = self.dim // self.heads
         weight = self.key_projection.weight

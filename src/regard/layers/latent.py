@@ -7,6 +7,7 @@ from regard.attention import Attended, attend
 from regard.attention.observer import observed
 from regard.core.mask import Mask, causal
 from regard.layers.cache import Past
+from regard.layers.checks import check_heads
 from regard.layers.masking import mask_over_heads, zero_hidden
 from regard.layers.position import Rotary
 
@@ -52,8 +53,7 @@ class LatentAttention(nn.Module):
     ) -> None:
         super().__init__()
         if head_dim is None:
-            if dim % heads:
-                raise ValueError(f"dim must be a multiple of heads, got {dim} and {heads}")
+            check_heads(dim, heads)
             head_dim = dim // heads
         if latent < 1 or rotary < 2 or rotary % 2:
             raise ValueError(

@@ -149,15 +149,7 @@ class LocalAttention(nn.Module):
         memory: Tensor | None = None,
         memory_mask: Mask | Tensor | None = None,
     ) -> Past | SharedMemory:
-        """The state before the first step.
-
-        Args:
-            batch: number of sequences to decode
-            memory: (sentences, N, key_dim), keys and values to attend to instead of the steps so
-                far; `batch` is the number of sentences, or a multiple of it if beams share them
-            memory_mask: which of it is real: a Mask that is the same for all queries, or bool
-                (sentences, N)
-        """
+        """The state before the first step, as of `MultiHeadAttention`."""
         if memory is not None:
             self._check(key=memory)
         near = self.center is None and not isinstance(self.score, Location)  # position from 0

@@ -101,25 +101,14 @@ def zero_hidden(
 def ungrouped_map(map: AttentionMap) -> AttentionMap:
     """A map (batch, kv_heads, group, M, N) as (batch, heads, M, N), as lazy as before."""
     batch, kv_heads, group, *size = map.shape
-
-    def weights(rows: slice) -> Tensor:
-        return map[..., rows, :].flatten(1, 2)
-
-    def scores(rows: slice) -> Tensor:
-        return map.scores[..., rows, :].flatten(1, 2)
-
-    return AttentionMap(weights, scores, (batch, kv_heads * group, *size))
+    return map.changed(lambda rows: rows.flatten(1, 2), (batch, kv_heads * group, *size))
 
 
 def computed_map(
     map: AttentionMap, change: Callable[[Tensor], Tensor] = lambda x: x
 ) -> AttentionMap:
     """The map of a step, computed now: later steps may overwrite its keys."""
-    weights, scores = change(map.dense()), change(map.scores.dense())
-
-    return AttentionMap(
-        lambda rows: weights[..., rows, :], lambda rows: scores[..., rows, :], weights.shape
-    )
+    return AttentionMap.of(change(map.dense()), change(map.scores.dense()))
 
 
 def _any_head(shown: Tensor) -> Tensor:

@@ -165,7 +165,7 @@ def _notify(state: MemoryState, read: Tensor) -> None:
 
     def call(weights: Tensor, output: Tensor | None, part: str) -> observer.AttentionCall:
         row = weights.unsqueeze(-2)
-        map = AttentionMap(lambda rows: row[..., rows, :], None, row.shape)
+        map = AttentionMap.of(row)
         combine = None if output is None else lambda _, weights, __: weights @ value
         return observer.AttentionCall(
             value, output, row.shape, "memory", None, lambda _: map, combine, part

@@ -1,6 +1,7 @@
 """Multi-head attention: several attentions in parallel, each on its own projections."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -156,15 +157,13 @@ class MultiHeadAttention(nn.Module):
             bias=layer.in_proj_bias is not None,
         )
         names = ("query_projection", "key_projection", "value_projection")
-        parts: tuple[Tensor, ...]
-        if layer.in_proj_weight is None:
-            parts = (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight)
-        else:
+        parts: Sequence[Tensor] = (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight)
+        if layer.in_proj_weight is not None:
             parts = layer.in_proj_weight.chunk(3)
-        weights = {f"{name}.weight": part for name, part in zip(names, parts, strict=True)}
+        weights = dict(zip((f"{name}.weight" for name in names), parts, strict=True))
         if layer.in_proj_bias is not None:
             parts = layer.in_proj_bias.chunk(3)
-            weights |= {f"{name}.bias": part for name, part in zip(names, parts, strict=True)}
+            weights |= zip((f"{name}.bias" for name in names), parts, strict=True)
         weights |= {f"output_projection.{n}": t for n, t in layer.out_proj.state_dict().items()}
         new = new.to(layer.out_proj.weight)
         new.load_state_dict(weights)
@@ -198,7 +197,7 @@ class MultiHeadAttention(nn.Module):
         """
         key = query if key is None else key
         value = key if value is None else value
-        self._check(query=query, key=key, value=value)
+        check_inputs(self._widths, query=query, key=key, value=value)
         mask = None if mask is None else mask_over_heads(mask)
         shared = value is key
         query, key, value = zero_hidden(query, key, value, mask)
@@ -236,7 +235,7 @@ class MultiHeadAttention(nn.Module):
         Returns: a state, with `reorder(index)` for beams
         """
         if memory is not None:
-            self._check(key=memory, value=memory)
+            check_inputs(self._widths, key=memory, value=memory)
         return start(batch, memory, memory_mask, self._held, heads=self.heads)
 
     @observed
@@ -254,14 +253,14 @@ class MultiHeadAttention(nn.Module):
 
         Returns: (batch, 1, out_dim) or `Attended(output, map)`, and the new state
         """
-        self._check(query=x)
+        check_inputs(self._widths, query=x)
         if len(x) != state.batch:
             raise ValueError(f"x should be ({state.batch}, 1, {self.dim}), got {tuple(x.shape)}")
         offset, steps = state.length, x.shape[1]
         placed = self.position(x, offset)
         q = self._queries(placed, offset)
         if isinstance(state, Past):
-            self._check(key=x, value=x)
+            check_inputs(self._widths, key=x, value=x)
             state = state.append(self._keys(placed, offset), self._values(placed))
             k, v = state.tensors
             bias = self._position_bias(q, k.shape[2], offset)
@@ -278,15 +277,8 @@ class MultiHeadAttention(nn.Module):
                 bias = bias.repeat(1, state.beams, 1)  # the beams of a sentence are its queries
             q = state.grouped(q)
             if self._plain(q, k) and (state.visible is None or state.shade is not None):
-                context, map = attend_step(
-                    q,
-                    k,
-                    v,
-                    shade=state.shade,
-                    bias=bias,
-                    change=state.ungrouped,
-                    return_map=return_map,
-                )
+                options: dict[str, Any] = {"shade": state.shade, "change": state.ungrouped}
+                context, map = attend_step(q, k, v, bias=bias, return_map=return_map, **options)
             else:
                 mask = None if state.visible is None else as_mask(state.visible)
                 context, map = self._attend(q, k, v, mask, bias, return_map)
@@ -368,9 +360,6 @@ class MultiHeadAttention(nn.Module):
     def _join(self, context: Tensor) -> Tensor:
         """(batch, heads, M, width) to (batch, M, out_dim)."""
         return self.output_projection(context.transpose(1, 2).flatten(-2))
-
-    def _check(self, **inputs: Tensor) -> None:
-        check_inputs(self._widths, **inputs)
 
     def extra_repr(self) -> str:
         groups = "" if self.kv_heads == self.heads else f", kv_heads={self.kv_heads}"

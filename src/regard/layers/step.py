@@ -75,9 +75,7 @@ def attend_step(
 
     def map_of_step(_: Request) -> AttentionMap:
         scores, weights = found
-        return AttentionMap(
-            lambda rows: weights[..., rows, :], lambda rows: scores[..., rows, :], weights.shape
-        )
+        return AttentionMap.of(weights, scores)
 
     how = Computation("step", compute, map_of_step, weigh, weights=lambda: found[1])
     tensors = (("query", query), ("key", key), ("value", value))

@@ -13,7 +13,7 @@ from regard.attention import attend, observer, prepare
 from regard.attention.attend import Normalize
 from regard.attention.observer import observed
 from regard.core.mask import lengths
-from regard.core.names import did_you_mean, find_normalizer
+from regard.core.names import check_name, find_normalizer
 from regard.core.normalize import softmax
 from regard.core.score import Additive, Score
 from regard.layers.cache import Past, SharedMemory
@@ -198,6 +198,7 @@ class LocalAligner(LocalAttention):
 
 
 Aligner = GlobalAligner | LocalAligner
+AdditiveAligner = partial(GlobalAligner, score="additive")
 
 ALIGNERS: dict[str, Callable[..., Aligner]] = {
     "global": GlobalAligner,
@@ -220,8 +221,7 @@ def find_aligner(
     >>> find_aligner("predictive", score="general", window=2)(3, 5).window
     2
     """
-    if attention not in ALIGNERS:
-        raise ValueError(f"unknown attention {attention!r}{did_you_mean(attention, ALIGNERS)}")
+    check_name("attention", attention, ALIGNERS)
     options: dict[str, int] = {}
     if attention in ("local", "predictive"):
         if window is None:

@@ -1,11 +1,12 @@
 """Bahdanau's decoder: the previous state is the query, and the context joins the input."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.models.aligner import Aligner, GlobalAligner
+from regard.models.aligner import AdditiveAligner, Aligner, GlobalAligner
 from regard.models.decoder import RecurrentDecoder, State
 from regard.models.embedding import Tokens
 from regard.models.memory import Memory
@@ -62,24 +63,15 @@ class Bahdanau(RecurrentDecoder):
         *,
         layers: int = 1,
         residual: bool = False,
-        attention: Callable[[int, int], Aligner] | None = None,
+        attention: Callable[[int, int], Aligner] = AdditiveAligner,
         width: int | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__(encoder, embedding, hidden, layers=layers, dropout=dropout)
         dim = embedding.dim + encoder.width
-        self.recurrent = Recurrent(
-            dim,
-            hidden,
-            layers=layers,
-            cell=encoder.recurrent.cell,
-            residual=residual,
-            dropout=dropout,
-        )
-        if attention is None:
-            self.attention = GlobalAligner(hidden, encoder.width, score="additive")
-        else:
-            self.attention = attention(hidden, encoder.width)
+        stack: dict[str, Any] = {"layers": layers, "residual": residual, "dropout": dropout}
+        self.recurrent = Recurrent(dim, hidden, cell=encoder.cell, **stack)
+        self.attention = attention(hidden, encoder.width)
         self.width = hidden if width is None else width
         self.join = Maxout(hidden + dim, self.width)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.core.names import did_you_mean, find_name
+from regard.core.names import check_name, did_you_mean, find_name
 from regard.models.aligner import find_aligner
 from regard.models.bahdanau import Bahdanau
 from regard.models.decoder import Peeky, Plain, RecurrentDecoder
@@ -54,8 +54,7 @@ def recurrent(
     o = defaults | options | FIXED.get(kind, {})
     own: Options = {name: o[name] for name in ("width", "feeding") if name in o}
     if "join" in o:
-        if o["join"] not in JOINS:
-            raise ValueError(f"unknown join {o['join']!r}{did_you_mean(o['join'], JOINS)}")
+        check_name("join", o["join"], JOINS)
         own["join"] = JOINS[o["join"]]
     if "score" in o:
         own["attention"] = find_aligner(
@@ -179,8 +178,8 @@ def build(kind: str, preset: str | None = None, **options: Any) -> nn.Module:
         raise ValueError(f"unknown kind of model {kind!r}{did_you_mean(kind, KINDS)}")
     kind = found
     presets = PRESETS[kind]
-    if preset is not None and preset not in presets:
-        raise ValueError(f"unknown preset {preset!r} of {kind}{did_you_mean(preset, presets)}")
+    if preset is not None:
+        check_name(f"preset of {kind}", preset, presets)
     known = options_of(kind)
     for name in options:
         if name not in known:

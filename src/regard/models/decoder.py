@@ -1,6 +1,6 @@
 """What recurrent decoders share: the first state, the steps; and decoders without attention."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -150,14 +150,8 @@ class Plain(RecurrentDecoder):
     ) -> None:
         super().__init__(encoder, embedding, hidden, layers=layers, dropout=dropout)
         peek = hidden if self.peeks else 0
-        self.recurrent = Recurrent(
-            embedding.dim + peek,
-            hidden,
-            layers=layers,
-            cell=encoder.recurrent.cell,
-            residual=residual,
-            dropout=dropout,
-        )
+        stack: dict[str, Any] = {"layers": layers, "residual": residual, "dropout": dropout}
+        self.recurrent = Recurrent(embedding.dim + peek, hidden, cell=encoder.cell, **stack)
         self.width = hidden + peek
 
     def forward(self, memory: Memory, target: Tensor) -> Tensor:

@@ -1,11 +1,12 @@
 """The deep decoder of GNMT: the bottom layer attends, and all layers above get the context."""
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
 from regard.layers.checks import check_sizes
-from regard.models.aligner import Aligner, GlobalAligner
+from regard.models.aligner import AdditiveAligner, Aligner
 from regard.models.decoder import RecurrentDecoder, State
 from regard.models.embedding import Tokens
 from regard.models.memory import Memory
@@ -40,28 +41,17 @@ class GNMT(RecurrentDecoder):
         hidden: int,
         *,
         layers: int = 8,
-        attention: Callable[[int, int], Aligner] | None = None,
+        attention: Callable[[int, int], Aligner] = AdditiveAligner,
         dropout: float = 0.0,
     ) -> None:
         check_sizes(hidden=hidden)
         if layers < 2:
             raise ValueError(f"GNMT needs at least 2 layers, got {layers}")
         super().__init__(encoder, embedding, hidden, layers=layers, dropout=dropout)
-        cell = encoder.recurrent.cell
-        self.bottom = Recurrent(embedding.dim, hidden, cell=cell)
-        if attention is None:
-            self.attention = GlobalAligner(hidden, encoder.width, score="additive")
-        else:
-            self.attention = attention(hidden, encoder.width)
-        self.upper = Recurrent(
-            hidden,
-            hidden,
-            layers=layers - 1,
-            cell=cell,
-            residual=True,
-            side=encoder.width,
-            dropout=dropout,
-        )
+        self.bottom = Recurrent(embedding.dim, hidden, cell=encoder.cell)
+        self.attention = attention(hidden, encoder.width)
+        above: dict[str, Any] = {"layers": layers - 1, "residual": True, "dropout": dropout}
+        self.upper = Recurrent(hidden, hidden, cell=encoder.cell, side=encoder.width, **above)
         self.width, self.layers = hidden, layers
 
     def forward(self, memory: Memory, target: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.attention import attend
 from regard.attention.observer import observed
 from regard.core.mask import lengths as of_lengths
-from regard.core.names import did_you_mean
+from regard.core.names import check_name
 from regard.layers.checks import check_sizes
 from regard.layers.hard import HardAttention, HardGumbel, MovingBaseline, straight_through
 from regard.models.embedding import Tokens
@@ -64,10 +64,7 @@ class HardReader(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(symbols=symbols, marks=marks, dim=dim)
-        if estimator not in ESTIMATORS:
-            raise ValueError(
-                f"unknown estimator {estimator!r}{did_you_mean(estimator, ESTIMATORS)}"
-            )
+        check_name("estimator", estimator, ESTIMATORS)
         self.symbols, self.marks = Tokens(symbols, dim), Tokens(marks, dim)
         # small, so that no position is preferred before training
         self.query = nn.Parameter(torch.randn(1, dim) / math.sqrt(dim))

@@ -30,17 +30,9 @@ class LanguageModel(nn.Module):
 
     Args:
         vocabulary: number of tokens
-        dim: width of the layers
-        heads: number of heads, a divisor of `dim`
-        hidden: width inside the feed-forward networks
-        layers: number of layers
-        norm: "pre" or "post"
-        position: "sinusoidal", "learned", "rotary", "alibi" or "none"
-        max_length: number of learned positions
         tie: whether the output shares the matrix of the embedding
-        dropout: of embeddings, hidden units, and the output of each sublayer
-        attention_dropout: of the attention weights; `dropout` if None
-        kv_heads, score, activation: of the layers
+        dim, heads, hidden, layers, norm, position, max_length, dropout, attention_dropout,
+            kv_heads, score, activation: as for `Transformer`
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """Luong's decoder: the current state is the query, and the context joins the output."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,14 +94,9 @@ class Luong(RecurrentDecoder):
         self.attention = attention(hidden, encoder.width)
         self.join = join(encoder.width, hidden)
         self.width = self.join.width
-        self.recurrent = Recurrent(
-            embedding.dim + (self.width if feeding else 0),
-            hidden,
-            layers=layers,
-            cell=encoder.recurrent.cell,
-            residual=residual,
-            dropout=dropout,
-        )
+        fed = self.width if feeding else 0
+        stack: dict[str, Any] = {"layers": layers, "residual": residual, "dropout": dropout}
+        self.recurrent = Recurrent(embedding.dim + fed, hidden, cell=encoder.cell, **stack)
         self.feeding = feeding
 
     def forward(self, memory: Memory, target: Tensor) -> Tensor:

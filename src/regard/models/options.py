@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from regard.core.names import build_score, did_you_mean, find_name
+from regard.core.names import build_score, check_name, did_you_mean, find_name
 from regard.core.score import SCORES, Score
 from regard.layers.efficient import EfficientAttention
 from regard.layers.multi_head import MultiHeadAttention
@@ -53,15 +53,13 @@ def find_self_attention(name: str) -> SelfAttention:
     >>> find_self_attention("efficient")(12, 3)._get_name()
     'EfficientAttention'
     """
-    if name not in SELF_ATTENTIONS:
-        raise ValueError(f"unknown attention {name!r}{did_you_mean(name, SELF_ATTENTIONS)}")
+    check_name("attention", name, SELF_ATTENTIONS)
     return SELF_ATTENTIONS[name]
 
 
 def find_norm(norm: str) -> type[PostNorm]:
     """The Add & Norm of a Transformer layer: "post" or "pre"."""
-    if norm not in NORMS:
-        raise ValueError(f"unknown norm {norm!r}{did_you_mean(norm, NORMS)}")
+    check_name("norm", norm, NORMS)
     return NORMS[norm]
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.mask import lengths as real
-from regard.core.names import did_you_mean
+from regard.core.names import check_name
 from regard.layers.checks import check_dropout, check_sizes
 from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
 from regard.layers.transformer import EncoderLayer
@@ -143,10 +143,7 @@ class PairClassifier(nn.Module):
         super().__init__()
         check_sizes(classes=classes, dim=dim, heads=heads, phrase=phrase, glimpses=glimpses)
         check_dropout(dropout)
-        if attention not in ATTENTIONS:
-            raise ValueError(
-                f"unknown attention {attention!r}{did_you_mean(attention, ATTENTIONS)}"
-            )
+        check_name("attention", attention, ATTENTIONS)
         if attention == "alternating" and glimpses > 1:
             raise ValueError(f"alternating attention has one glimpse, got glimpses={glimpses}")
         options = {"layers": layers, "heads": heads, "phrase": phrase, "dropout": dropout}

@@ -10,8 +10,8 @@ from regard.attention import attend
 from regard.attention.observer import observed
 from regard.core.blocks import can_inspect_values
 from regard.core.mask import lengths as real
-from regard.core.names import did_you_mean
-from regard.layers.checks import check_dropout, check_sizes
+from regard.core.names import check_name
+from regard.layers.checks import check_dropout, check_heads, check_sizes
 from regard.layers.dropout import drop
 from regard.layers.transformer import EncoderLayer
 from regard.models.options import find_positions
@@ -97,12 +97,8 @@ class Recommender(nn.Module):
         check_sizes(items=items, dim=dim, heads=heads, past=past)
         check_dropout(forget)
         check_dropout(dropout)
-        if projections not in PROJECTIONS:
-            raise ValueError(
-                f"unknown projections {projections!r}{did_you_mean(projections, PROJECTIONS)}"
-            )
-        if dim % heads:
-            raise ValueError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}")
+        check_name("projections", projections, PROJECTIONS)
+        check_heads(dim, heads)
         user_width = user_profiles.shape[1]
         if projections == "identity" and (user_width != width or heads != 1):
             raise ValueError(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.core.names import did_you_mean
+from regard.core.names import check_name
 from regard.layers.checks import check_dropout, check_sizes
 from regard.layers.dropout import drop
 from regard.layers.masking import padding_mask, zero_padding
@@ -68,12 +68,8 @@ class Recurrent(nn.Module):
         super().__init__()
         check_sizes(dim=dim, hidden=hidden, layers=layers)
         check_dropout(dropout)
-        if cell not in CELLS:
-            raise ValueError(f"unknown cell {cell!r}{did_you_mean(cell, CELLS)}")
-        if bidirectional not in DIRECTIONS:
-            raise ValueError(
-                f"unknown bidirectional {bidirectional!r}{did_you_mean(bidirectional, DIRECTIONS)}"
-            )
+        check_name("cell", cell, CELLS)
+        check_name("bidirectional", bidirectional, DIRECTIONS)
         both = DIRECTIONS[bidirectional] % (layers + 1)
         self.bidirectional = [layer < both for layer in range(layers)]
         self.widths = [hidden * (2 if each else 1) for each in self.bidirectional]
@@ -175,6 +171,11 @@ class Encoder(nn.Module):
     def width(self) -> int:
         """Width of the states."""
         return self.recurrent.width
+
+    @property
+    def cell(self) -> str:
+        """The kind of the cells, which decoders share."""
+        return self.recurrent.cell
 
     def forward(self, source: Tensor, source_lengths: Tensor | None = None) -> Memory:
         """Encode the source.

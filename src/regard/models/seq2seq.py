@@ -77,10 +77,8 @@ class AttentionSeq2Seq(Seq2Seq):
         source_vocabulary: number of source tokens; None with `frames`
         target_vocabulary: number of target tokens
         embedding: width of the embeddings
-        hidden: width of the states
+        hidden, cell, bidirectional: of the encoder, see `Recurrent`
         frames: width of float frames, for a source that is not tokens
-        cell: "gru" or "lstm"
-        bidirectional: which layers of the encoder are bidirectional
         score: a name, a module, or a function (query_dim, key_dim) -> score
         dropout: of embeddings and features, in train mode
     """

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.core.names import did_you_mean
+from regard.core.names import check_name
 from regard.core.score import Score
 from regard.layers.checks import check_dropout
 from regard.layers.dropout import drop
@@ -157,8 +157,7 @@ class Transformer(nn.Module):
         return self.decode(self.encode(source, source_lengths), target)
 
     def _tie(self, tie: str) -> None:
-        if tie not in TIES:
-            raise ValueError(f"unknown tie {tie!r}{did_you_mean(tie, TIES)}")
+        check_name("tie", tie, TIES)
         if tie != "none":
             tie_weights(self.output, self.target)
         if tie == "all":

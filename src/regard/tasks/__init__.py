@@ -13,7 +13,8 @@ from regard.tasks.pair import PairPredictor, PairTask
 from regard.tasks.predictor import Predictor, check_options, predict_options, trace_options
 from regard.tasks.recommend import NewUser, Recommendation, Recommender, RecommendTask
 from regard.tasks.run import evaluate_run, load, load_model, train
-from regard.tasks.translate import TranslateTask, Translation, Translator
+from regard.tasks.translate import TranslateTask
+from regard.tasks.translator import Translation, Translator
 
 TASKS: dict[str, Any] = {
     "classify": ClassifyTask,

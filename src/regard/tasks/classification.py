@@ -5,9 +5,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.data.labelled import Input, Labelled
 from regard.training import Loss
 
 
@@ -58,6 +60,19 @@ def classification_metrics(batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str
     return {"accuracy": correct / count, "loss": loss / count}
 
 
+def labelled_metrics(
+    examples: Labelled[Input], logits: Callable[[list[Input]], Tensor], batch: int
+) -> dict[str, float]:
+    """Return accuracy and loss of examples, whose logits (B, classes) are computed in batches."""
+    return classification_metrics(
+        (
+            logits(examples.inputs[start : start + batch]).cpu(),
+            torch.tensor(examples.labels[start : start + batch]),
+        )
+        for start in range(0, len(examples), batch)
+    )
+
+
 def shuffled_epochs(count: int, seed: int) -> Callable[[int], np.ndarray]:
     """Return a function from an epoch to its order of examples; the latest order is kept."""
 
@@ -66,6 +81,39 @@ def shuffled_epochs(count: int, seed: int) -> Callable[[int], np.ndarray]:
         return np.random.default_rng((seed, epoch)).permutation(count)
 
     return order
+
+
+def split_labelled(
+    examples: Labelled[Input], test: float, valid: float, seed: int, fold: int | None = None
+) -> dict[str, Labelled[Input]]:
+    """Return the examples of "train", "valid" and "test", split at random.
+
+    Args:
+        test: share to test on, without a fold
+        valid: share of the others for validation
+        fold: the fold to test on, if the data has folds
+    """
+    order = np.random.default_rng(seed).permutation(len(examples)).tolist()
+    folds = examples.folds
+    if fold is None:
+        held = max(1, round(test * len(order))) if test else 0
+        tested, rest = order[:held], order[held:]
+    elif folds is None:
+        raise ValueError(f"data.fold={fold}, but the data has no folds; leave it out")
+    elif fold not in folds:
+        known = ", ".join(map(str, sorted(set(folds))))
+        raise ValueError(f"data.fold={fold}, but the folds of the data are {known}")
+    else:
+        tested = [i for i in order if folds[i] == fold]
+        rest = [i for i in order if folds[i] != fold]
+    count = max(1, round(valid * len(rest)))
+    if len(rest) - count < 1:
+        raise ValueError(
+            f"of {len(order)} examples none would be left for training; lower data.test and "
+            "data.valid, or add more examples"
+        )
+    places = {"train": rest[count:], "valid": rest[:count], "test": tested}
+    return {name: examples.choose(some) for name, some in places.items()}
 
 
 def table(rows: Mapping[str, str]) -> str:

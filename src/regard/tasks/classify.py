@@ -11,16 +11,16 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.core.map import AttentionMap
 from regard.data import (
     Batches,
     Tokenizer,
-    fingerprint,
     load_or_train_tokenizer,
     load_tokenizer,
     train_tokenizer,
 )
 from regard.data.datasets import data_file
-from regard.data.documents import Documents, generate_documents, read_documents
+from regard.data.labelled import Labelled, generate_documents, read_documents
 from regard.data.sentences import (
     Document,
     DocumentBatch,
@@ -34,14 +34,15 @@ from regard.tasks.classification import (
     Classification,
     classification_loss,
     classification_metrics,
+    labelled_metrics,
+    split_labelled,
     split_sizes,
     table,
 )
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_classes, load_model, load_stored_classes, save_classes
-from regard.tasks.settings import Count, NamedOrFile, NoLoss, Share
+from regard.tasks.settings import ConfiguredTask, Count, Share, Table
 from regard.trace import Call, Trace
-from regard.trace.call import held
 from regard.training import Config, Loss, Settings, read_settings, stored_file
 from regard.training.run_directory import read_run_config
 
@@ -54,7 +55,7 @@ KNOWN = {
 }
 
 
-class Data(NamedOrFile):
+class Data(Table):
     """The table `[data]`; without `name` and `path` documents are generated."""
 
     name: Literal["movie_reviews", "nsmc"] | None = Field(
@@ -62,20 +63,14 @@ class Data(NamedOrFile):
     )
     path: str | None = Field(
         None,
-        description="a .csv, .tsv or .jsonl (.gz and .zst of them too), .parquet or .zip, or a "
-        "directory of save_to_disk",
+        description="a .csv, .tsv, .jsonl (.gz or .zst of them), .parquet or .zip, or a directory "
+        "of save_to_disk",
     )
-    format: Literal["csv", "tsv", "jsonl", "parquet", "dataset", "zip"] | None = Field(
-        None, description="by default, by the name of the path"
+    format: Literal["csv", "tsv", "jsonl", "parquet", "dataset", "zip"] | None = Field(  # type: ignore[assignment]
+        None, description="by default, by the name; dataset is a directory of save_to_disk"
     )
-    delimiter: str | None = Field(
-        None, description="between columns of a csv or tsv; by default found in its first line"
-    )
-    text: str = Field("text", description="the column, or key, of the text")
-    label: str = Field("label", description="the column, or key, of the class")
-    bad: Literal["refuse", "skip"] = Field(
-        "refuse", description="how rows without a text are handled"
-    )
+    text: int | str = Field("text", description="the column, or key, of the text")
+    label: int | str = Field("label", description="the column, or key, of the class")
     fold: int | None = Field(None, ge=0, description="the fold to test on, if the data has folds")
     test: Share = Field(0.1, description="share of the documents to test on, without folds")
     valid: Share = Field(0.1, gt=0, description="share of the others for validation")
@@ -183,9 +178,9 @@ class Classifier(Predictor):
         parts = found.sentence_map.dense()[0, :, : len(pieces)].cpu()  # (1, sentences)
         predicted = Classification.of(found.logits[0], self.classes)
         calls = [
-            Call("words", held(words[None]), "sentence", "word"),
-            Call("sentences", held(parts[None]), "document", "sentence"),
-            Call("document", held((parts @ words)[None]), "document", "word"),
+            Call("words", AttentionMap.of(words[None]), "sentence", "word"),
+            Call("sentences", AttentionMap.of(parts[None]), "document", "sentence"),
+            Call("document", AttentionMap.of((parts @ words)[None]), "document", "word"),
         ]
         tokens = {
             "word": [word for part in pieces for word in part],
@@ -204,7 +199,14 @@ class Classifier(Predictor):
 
     def examples(self, count: int, split: str = "test") -> list[str]:
         """Return documents of a split of the run's data."""
-        return split_documents(self.data_settings(Data), self.seed)[split].texts[:count]
+        return split_documents(self.data_settings(Data), self.seed)[split].inputs[:count]
+
+    @torch.no_grad()
+    def evaluate(self, path: str | Path, **settings: Any) -> dict[str, float]:
+        """Return accuracy and loss of the documents of a file."""
+        data = self.file_settings(Data, path, settings)
+        documents = _read(data, self.seed, self.classes)
+        return labelled_metrics(documents, lambda texts: self._read(texts).logits, BATCH)
 
     def _read(self, texts: Sequence[str]) -> Any:
         """What the model returns for some documents."""
@@ -218,7 +220,7 @@ def _build(options: Model, tokenizer: Tokenizer, classes: Sequence[str]) -> Docu
     return DocumentClassifier(len(tokenizer), len(classes), **options.model_dump())
 
 
-class ClassifyTask:
+class ClassifyTask(ConfiguredTask):
     """Documents with a class.
 
     Args:
@@ -242,25 +244,18 @@ class ClassifyTask:
             stored_file(run, TOKENIZER),
             lambda: train_tokenizer(
                 data.tokenizer,
-                (part for text in self.train.texts for part in sentences(text)),
+                (part for text in self.train.inputs for part in sentences(text)),
                 size=data.size,
                 min_count=data.min_count,
             ),
         )
         limits = {"max_words": data.max_words, "max_sentences": data.max_sentences}
         self.encoded = {
-            name: [encode_document(text, self.tokenizer, **limits) for text in split.texts]
+            name: [encode_document(text, self.tokenizer, **limits) for text in split.inputs]
             for name, split in splits.items()
         }
         batches = _batches(self.encoded["train"], data.batch, seed, shuffle=True)
         self._order = lru_cache(maxsize=1)(batches.order)
-
-    @classmethod
-    def from_config(cls, config: Config, run: Path | None = None) -> "ClassifyTask":
-        """Make the task of a configuration; with `run`, with the tokenizer of that run."""
-        read_settings(NoLoss, config.loss, "loss")
-        data = read_settings(Data, config.data, "data")
-        return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
 
     def build(self) -> DocumentClassifier:
         """Build a fresh model for this vocabulary and these classes."""
@@ -292,10 +287,6 @@ class ClassifyTask:
         self.tokenizer.save(run / TOKENIZER)
         save_classes(self.train.classes, run)
 
-    def fingerprint(self) -> dict[str, str]:
-        """Return fingerprints of the data."""
-        return {"train": fingerprint(self.train), "valid": fingerprint(self.valid)}
-
     def describe(self) -> str:
         """Return statistics of the data as a table."""
         counts = np.bincount(self.train.labels, minlength=len(self.train.classes))
@@ -311,7 +302,7 @@ class ClassifyTask:
                 "a document": f"{parts / len(train):.1f} sentences, {words / len(train):.0f} words",
                 "tokens": f"{self.tokenizer.kind}, {len(self.tokenizer):,} kinds, "
                 f"{unknown / words:.1%} unknown",
-                "example": " / ".join(sentences(self.train.texts[0]))[:160],
+                "example": " / ".join(sentences(self.train.inputs[0]))[:160],
             }
         )
 
@@ -328,7 +319,7 @@ class ClassifyTask:
 
 def split_documents(
     data: Data, seed: int, classes: list[str] | None = None
-) -> dict[str, Documents]:
+) -> dict[str, Labelled[str]]:
     """Return the documents of "train", "valid" and "test".
 
     Args:
@@ -336,41 +327,19 @@ def split_documents(
         seed: of the splits, and of generated documents
         classes: of a run, to number the labels by; those of the data if None
     """
-    documents = _read(data, seed)
-    if classes is not None:
-        documents = documents.with_classes(classes)
-    order = np.random.default_rng(seed).permutation(len(documents)).tolist()
-    folds = documents.folds
-    if data.fold is None:
-        held = round(data.test * len(order))
-        test, rest = order[:held], order[held:]
-    elif folds is None:
-        raise ValueError(f"data.fold={data.fold}, but these documents have no folds; leave it out")
-    elif data.fold not in folds:
-        known = ", ".join(map(str, sorted(set(folds))))
-        raise ValueError(f"data.fold={data.fold}, but the folds of the data are {known}")
-    else:
-        test = [i for i in order if folds[i] == data.fold]
-        rest = [i for i in order if folds[i] != data.fold]
-    valid = max(1, round(data.valid * len(rest)))
-    if len(rest) - valid < 1:
-        raise ValueError(
-            f"of {len(documents)} documents none would be left for training; lower data.test and "
-            "data.valid, or add more documents"
-        )
-    places = {"train": rest[valid:], "valid": rest[:valid], "test": test}
-    return {name: documents.choose(some) for name, some in places.items()}
+    documents = _read(data, seed, classes)
+    return split_labelled(documents, data.test, data.valid, seed, data.fold)
 
 
-def _read(data: Data, seed: int) -> Documents:
+def _read(data: Data, seed: int, classes: list[str] | None) -> Labelled[str]:
     if data.name is not None:
         file, text, label = KNOWN[data.name]
         path = data_file(data.name, file, data.folder)
         # a few of NSMC's reviews are empty
-        return read_documents(path, text=text, label=label, bad="skip")
+        return read_documents(path, text=text, label=label, bad="skip", classes=classes)
     if data.path is not None:
         options = data.model_dump(include={"text", "label", "format", "delimiter", "bad"})
-        return read_documents(data.path, **options)
+        return read_documents(data.path, **options, classes=classes)
     return generate_documents(data.count, seed=seed)
 
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from regard.analysis import entropy
 from regard.core.score import SCORES
 from regard.models.summary import parameters
-from regard.tasks.translate import TranslateTask, Translator
+from regard.tasks.translate import TranslateTask
+from regard.tasks.translator import Translator
 from regard.tasks.variants import Variant, check_options, model_table
 from regard.training import Config, Progress, Silent, read_config, read_run_config, train
 from regard.training.config import TRANSFORMER_LR

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from regard.attention.observer import record
+from regard.core.map import AttentionMap
 from regard.data import fingerprint
 from regard.data.datasets import data_file, data_folder
 from regard.data.graph import (
@@ -25,12 +26,11 @@ from regard.data.graph import (
 )
 from regard.layers.edges import with_self_loops
 from regard.models.graph import GraphAttentionNetwork
-from regard.tasks.classification import split_sizes
+from regard.tasks.classification import classification_metrics, split_sizes
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_json, load_model
 from regard.tasks.settings import Count
 from regard.trace import Call, Trace
-from regard.trace.call import held
 from regard.training import Config, Loss, Settings, read_settings, stored_file
 from regard.training.run_directory import read_run_config
 from regard.training.weights import read_tensors, write_tensors
@@ -46,8 +46,8 @@ class Data(Settings):
         None, description="by default cora if REGARD_DATA has it, else generated"
     )
     path: str | None = Field(None, description="a planetoid npz file; or else")
-    nodes: str | None = Field(None, description="a file of nodes: name, features, class")
-    edges: str | None = Field(None, description="and a file of edges: two names")
+    nodes: str | None = Field(None, description="a table of nodes: name, features, class")
+    edges: str | None = Field(None, description="and a table of edges: two names")
     per_class: Count = Field(20, description="nodes of each class of an edge list to train on")
     count: Count = Field(600, description="nodes to generate")
     normalize: bool = Field(
@@ -171,7 +171,12 @@ class NodeClassifier(Predictor):
         edges = self._incoming(input)
         sources = self.edges[0, edges].tolist()
         calls = [
-            Call(f"layers.{layer}", held(weights[edges].T.unsqueeze(1)), "node", "neighbour")
+            Call(
+                f"layers.{layer}",
+                AttentionMap.of(weights[edges].T.unsqueeze(1)),
+                "node",
+                "neighbour",
+            )
             for layer, weights in enumerate(self.weights)
         ]
         tokens = {
@@ -285,12 +290,11 @@ class GraphTask:
         """Return loss and accuracy of the validation nodes, and accuracy of the test nodes."""
         graph = self.graph
         logits = model(graph.nodes, graph.edges)
-        loss = F.cross_entropy(logits[graph.valid], graph.labels[graph.valid])
-        return {
-            "loss": float(loss),
-            "accuracy": _accuracy(logits, graph.labels, graph.valid),
-            "test_accuracy": _accuracy(logits, graph.labels, graph.test),
-        }
+        valid, test = (
+            classification_metrics([(logits[some], graph.labels[some])])
+            for some in (graph.valid, graph.test)
+        )
+        return {**valid, "test_accuracy": test["accuracy"]}
 
     def write(self, run: Path) -> None:
         """Store the graph: a node is classified by its neighbours."""
@@ -339,10 +343,6 @@ def build_network(graph: Graph, model: Model) -> GraphAttentionNetwork:
 def _default_name() -> Literal["cora", "generated"]:
     cora = data_folder() / PLANETOID.format("cora")
     return "cora" if "REGARD_DATA" in os.environ and cora.is_file() else "generated"
-
-
-def _accuracy(logits: Tensor, labels: Tensor, index: Tensor) -> float:
-    return float((logits[index].argmax(-1) == labels[index]).float().mean())
 
 
 def save_graph(graph: Graph, run: Path) -> None:

@@ -10,15 +10,14 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from regard.data import fingerprint
+from regard.core.map import AttentionMap
 from regard.data.sequences import DIGITS, MARKS, Marked, marked_digits
 from regard.layers.hard import reinforce_loss
 from regard.models.hard import HardReader
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_model
-from regard.tasks.settings import Count
+from regard.tasks.settings import ConfiguredTask, Count
 from regard.trace import Call, Trace
-from regard.trace.call import held
 from regard.training import Config, Loss, Settings, read_settings
 from regard.training.run_directory import read_run_config
 
@@ -124,7 +123,7 @@ class HardPredictor(Predictor):
             "marked": list(marks).index(0) if 0 in marks else found.position,
             "digit": found.digit,
         }
-        calls = [Call("choice", held(shares[None]), "row", "symbol")]
+        calls = [Call("choice", AttentionMap.of(shares[None]), "row", "symbol")]
         return Trace(calls, {"row": ["row"], "symbol": symbols}, about)
 
     def parse(self, record: str | Mapping[str, Any]) -> Row:
@@ -188,7 +187,7 @@ def _build(model: Model) -> HardReader:
     return HardReader(DIGITS, MARKS, **model.model_dump())
 
 
-class HardTask:
+class HardTask(ConfiguredTask):
     """Find the marked digit.
 
     The reader is trained on the digit, never on the position. With "reinforce" a choice is
@@ -199,6 +198,7 @@ class HardTask:
         model: sizes, and the estimator
         loss: how it is trained
         seed: of the rows and of their order
+        run: has nothing else to keep
     """
 
     predictor = HardPredictor
@@ -207,21 +207,13 @@ class HardTask:
     metric = "right_choice"
     larger_is_better = True
 
-    def __init__(self, data: Data, model: Model, loss: LossSettings, seed: int = 1) -> None:
+    def __init__(
+        self, data: Data, model: Model, loss: LossSettings, seed: int = 1, run: Path | None = None
+    ) -> None:
         self.data, self.model, self.loss_settings, self.seed = data, model, loss, seed
         sizes = {"shortest": data.shortest, "longest": data.longest, "seed": seed}
         self.train = marked_digits(data.count, "train", **sizes)
         self.valid = marked_digits(data.held_out, "valid", **sizes)
-
-    @classmethod
-    def from_config(cls, config: Config, run: Path | None = None) -> "HardTask":
-        """Make the task of a configuration; a run has nothing else to keep."""
-        return cls(
-            read_settings(Data, config.data, "data"),
-            read_settings(Model, config.model, "model"),
-            read_settings(LossSettings, config.loss, "loss"),
-            config.seed,
-        )
 
     def build(self) -> nn.Module:
         """Build a fresh reader."""
@@ -268,10 +260,6 @@ class HardTask:
 
     def write(self, run: Path) -> None:
         """Store nothing: digits and marks are the same in every run."""
-
-    def fingerprint(self) -> dict[str, str]:
-        """Return fingerprints of the data."""
-        return {"train": fingerprint(self.train), "valid": fingerprint(self.valid)}
 
     def describe(self) -> str:
         """Return statistics of the rows, for people."""

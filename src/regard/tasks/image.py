@@ -8,16 +8,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from regard.core.map import AttentionMap
 from regard.data import fingerprint
 from regard.data.datasets import data_folder
 from regard.data.image import (
     Images,
     as_input,
     generate_images,
+    moved,
     read_digits,
     read_fashion,
     read_idx,
@@ -32,7 +33,6 @@ from regard.tasks.predictor import Predictor, check_inputs, field, whole_number
 from regard.tasks.run import load_json, load_model
 from regard.tasks.settings import Count, NoLoss
 from regard.trace import Call, Trace
-from regard.trace.call import held
 from regard.training import Config, Loss, Settings, read_settings, stored_file
 from regard.training.run_directory import read_run_config
 
@@ -64,10 +64,9 @@ class Data(Settings):
 
     @model_validator(mode="after")
     def _one_source(self) -> "Data":
-        if (self.images is None) != (self.labels is None):
-            raise ValueError("images and labels belong together: give both files")
-        if (self.test_images is None) != (self.test_labels is None):
-            raise ValueError("test_images and test_labels belong together: give both files")
+        for one, other in (("images", "labels"), ("test_images", "test_labels")):
+            if (getattr(self, one) is None) != (getattr(self, other) is None):
+                raise ValueError(f"{one} and {other} belong together: give both files")
         if self.name is not None and self.images is not None:
             raise ValueError("give either name, or images and labels")
         if self.test_images is not None and self.images is None:
@@ -158,9 +157,7 @@ class ImagePredictor(Predictor):
         predicted = Classification.of(found.logits[0], self.classes)
         weights = found.weights[0].cpu()  # (rows, columns)
         rows, columns = weights.shape
-        patches = [
-            f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)
-        ]
+        patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
         title = f"{predicted.label} {predicted.probability:.0%}"
         about = {
             "task": self.task,
@@ -169,7 +166,7 @@ class ImagePredictor(Predictor):
             "pixels": input.tolist(),
             **predicted._asdict(),
         }
-        calls = [Call("patches", held(weights.reshape(1, 1, -1)), "image", "patch")]
+        calls = [Call("patches", AttentionMap.of(weights.reshape(1, 1, -1)), "image", "patch")]
         return Trace(calls, {"image": [predicted.label], "patch": patches}, about)
 
     def parse(self, record: str | Mapping[str, Any]) -> Tensor:
@@ -220,11 +217,8 @@ class ImagePredictor(Predictor):
 
 
 def _save_sizes(run: Path, images: Images, scale: int) -> None:
-    sizes = {
-        "size": list(images.pixels.shape[1:]),
-        "scale": scale,
-        "classes": list(images.classes),
-    }
+    size, classes = list(images.pixels.shape[1:]), list(images.classes)
+    sizes = {"size": size, "scale": scale, "classes": classes}
     (run / IMAGES).write_text(json.dumps(sizes, ensure_ascii=False), encoding="utf-8")
 
 
@@ -261,13 +255,7 @@ class ImageTask:
     larger_is_better = True
 
     def __init__(
-        self,
-        train: Images,
-        valid: Images,
-        test: Images,
-        data: Data,
-        model: Model,
-        seed: int = 1,
+        self, train: Images, valid: Images, test: Images, data: Data, model: Model, seed: int = 1
     ) -> None:
         for part, images in (("validation", valid), ("test", test)):
             if train.pixels.shape[1:] != images.pixels.shape[1:]:
@@ -382,19 +370,6 @@ def read_images(data: Data, seed: int) -> tuple[Images, Images, Images]:
         _limited(valid, data.test_limit, seed),
         _limited(test, data.test_limit, seed),
     )
-
-
-def moved(pixels: Tensor, most: int, draw: torch.Generator) -> Tensor:
-    """Return images (B, h, w), each moved by up to `most` pixels in both directions; zeros fill in.
-
-    >>> moved(torch.ones(2, 3, 5), 1, torch.Generator().manual_seed(0)).shape
-    torch.Size([2, 3, 5])
-    """
-    batch, height, width = pixels.shape
-    padded = F.pad(pixels, (most, most, most, most))
-    top, left = torch.randint(2 * most + 1, (2, batch, 1), generator=draw)
-    rows, columns = top + torch.arange(height), left + torch.arange(width)  # (B, h), (B, w)
-    return padded[torch.arange(batch).view(-1, 1, 1), rows.unsqueeze(2), columns.unsqueeze(1)]
 
 
 def _build(

@@ -21,12 +21,13 @@ from regard.data import (
     train_tokenizer,
 )
 from regard.data.datasets import data_file
-from regard.data.files import text_lines
+from regard.data.files import Report, format_of, text_lines
+from regard.data.tables import TABLES, find_format, is_saved_dataset, read_columns
 from regard.models import LanguageModel
 from regard.tasks.classification import table
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_model
-from regard.tasks.settings import Count, NamedOrFile, NoLoss
+from regard.tasks.settings import ConfiguredTask, Count, Table
 from regard.trace import Trace
 from regard.training import Config, Loss, Settings, read_settings, stored_file
 from regard.training.run_directory import read_run_config
@@ -36,13 +37,18 @@ KNOWN = {"tinyshakespeare": "tinyshakespeare/input.txt"}
 SPECIAL = 4  # ids of special tokens, which no text has
 
 
-class Data(NamedOrFile):
+class Data(Table):
     """The table `[data]`; without `name` and `path` lines of dates are generated."""
 
     name: Literal["tinyshakespeare"] | None = Field(
         None, description="without name and path, lines of dates are generated"
     )
-    path: str | None = Field(None, description="a text file, plain or gzipped")
+    path: str | None = Field(
+        None,
+        description="a text file, plain or compressed; or a .csv, .tsv, .jsonl (.gz or .zst of "
+        "them) or .parquet, or a directory of save_to_disk",
+    )
+    text: int | str = Field("text", description="of a table: the column, or key, of the text")
     valid: float = Field(0.1, gt=0, lt=1, description="share at the end of the text for validation")
     tokenizer: Literal["characters", "bpe"] = Field("characters", description="what a token is")
     size: Count | None = Field(None, description="the largest number of tokens")
@@ -191,6 +197,14 @@ class TextGenerator(Predictor):
         lines = text[_cut(text, data) :].splitlines()[1:]
         return [line for line in lines if line.strip()][:count]
 
+    @torch.no_grad()
+    def evaluate(self, path: str | Path, **settings: Any) -> dict[str, float]:
+        """Return nats per character and per token of the text of a file."""
+        data = self.file_settings(Data, path, settings)
+        text = _read(data, self.seed)
+        ids = np.array(self.tokenizer.encode(text), np.int32)
+        return text_metrics(self.model, ids, len(text), self.context, data.batch)
+
     def _encode(self, prompt: str) -> list[int]:
         ids = self.tokenizer.encode(prompt)
         if not ids:
@@ -215,7 +229,7 @@ def _sample(logits: Tensor, temperature: float, top_k: int | None, draw: torch.G
     return int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=draw))
 
 
-class LanguageTask:
+class LanguageTask(ConfiguredTask):
     """A text: its first part is for training, its last part for validation.
 
     Args:
@@ -250,13 +264,6 @@ class LanguageTask:
                 f"{data.context}; lower it or give more text"
             )
 
-    @classmethod
-    def from_config(cls, config: Config, run: Path | None = None) -> "LanguageTask":
-        """Make the task of a configuration; with `run`, with the tokenizer of that run."""
-        read_settings(NoLoss, config.loss, "loss")
-        data = read_settings(Data, config.data, "data")
-        return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
-
     def build(self) -> LanguageModel:
         """Build a fresh model for this vocabulary."""
         return _build(self.model, len(self.tokenizer), self.data.context)
@@ -278,31 +285,9 @@ class LanguageTask:
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return nats per token and per character of the held-out text but its first token.
-
-        Windows overlap by a half and only their second half counts, so that every token, but for
-        the first ones, is predicted with at least half a context before it.
-        """
-        T = self.data.context
-        half = T // 2
-        text = torch.from_numpy(self.valid.astype(np.int64))
-        total = float(_nats(model, text[None, : T + 1]).sum())
-        done = T
-        windows = []
-        while done < len(text) - 1:
-            end = min(done + half, len(text) - 1)
-            windows.append((end - T, done))  # the first token read, the last one counted before
-            done = end
-        for start in range(0, len(windows), self.data.batch):
-            some = windows[start : start + self.data.batch]
-            rows = torch.stack([text[first : first + T + 1] for first, _ in some])
-            nats = _nats(model, rows)  # (batch, T)
-            for row, (first, before) in enumerate(some):
-                total += float(nats[row, before - first :].sum())
-        return {
-            "nats_per_character": total / len(self.valid_text),
-            "nats_per_token": total / (len(text) - 1),
-        }
+        """Return nats per character and per token of the held-out text but its first token."""
+        data = self.data
+        return text_metrics(model, self.valid, len(self.valid_text), data.context, data.batch)
 
     def write(self, run: Path) -> None:
         """Store the tokenizer."""
@@ -324,6 +309,37 @@ class LanguageTask:
         )
 
 
+def text_metrics(
+    model: nn.Module, tokens: np.ndarray, characters: int, context: int, batch: int
+) -> dict[str, float]:
+    """Return nats per character and per token of the tokens of a text but the first.
+
+    Windows overlap by a half and only their second half counts, so that every token, but for the
+    first ones, is predicted with at least half a context before it.
+    """
+    ids = torch.from_numpy(tokens.astype(np.int64)).to(next(model.parameters()).device)
+    T = min(context, len(ids) - 1)
+    if T < 1:
+        raise ValueError(f"expected a text of two tokens or more, got {len(ids)}")
+    total = float(_nats(model, ids[None, : T + 1]).sum())
+    done = T
+    windows = []
+    while done < len(ids) - 1:
+        end = min(done + max(1, T // 2), len(ids) - 1)
+        windows.append((end - T, done))  # the first token read, the last one counted before
+        done = end
+    for start in range(0, len(windows), batch):
+        some = windows[start : start + batch]
+        rows = torch.stack([ids[first : first + T + 1] for first, _ in some])
+        nats = _nats(model, rows)  # (batch, T)
+        for row, (first, before) in enumerate(some):
+            total += float(nats[row, before - first :].sum())
+    return {
+        "nats_per_character": total / characters,
+        "nats_per_token": total / (len(ids) - 1),
+    }
+
+
 def _nats(model: nn.Module, ids: Tensor) -> Tensor:
     """Return the surprise of each token of ids (batch, T + 1) but the first, (batch, T)."""
     logits = model.output(model(ids[:, :-1]))  # type: ignore[operator]
@@ -343,6 +359,16 @@ def _read(data: Data, seed: int) -> str:
         return "".join(f"{source} = {target}\n" for source, target in pairs)
     name = str(data.name)
     path = Path(data.path) if data.path else data_file(name, KNOWN[name], data.folder)
+    if data.format or format_of(path) in TABLES or is_saved_dataset(path):
+        rows = read_columns(
+            path,
+            {"text": data.text},
+            Report(path),
+            format=find_format(path, data.format, TABLES),
+            delimiter=data.delimiter,
+            bad=data.bad,
+        )
+        return "".join(f"{text}\n" for (text,) in rows)
     text = "\n".join(line for _, line in text_lines(path)) + "\n"
     if not text.strip():
         raise ValueError(f"{path} is empty")

@@ -11,14 +11,14 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from regard.core.map import AttentionMap
 from regard.data import fingerprint
 from regard.data.sequences import BIT_TASKS, Bits, draw_bits
 from regard.models.turing import LongShortTermMemory, NeuralTuringMachine
 from regard.tasks.predictor import Predictor, check_inputs, field, whole_number
 from regard.tasks.run import load_model
-from regard.tasks.settings import Count, NoLoss
+from regard.tasks.settings import ConfiguredTask, Count
 from regard.trace import Call, Trace
-from regard.trace.call import held
 from regard.training import Config, Loss, Settings, read_settings
 from regard.training.run_directory import read_run_config
 
@@ -136,7 +136,7 @@ class MemoryPredictor(Predictor):
             sequence = bits.inputs[0]
         (answer,) = self.predict([sequence])
         calls = [
-            Call(name, held(weights.transpose(0, 1)), "step", "slot")
+            Call(name, AttentionMap.of(weights.transpose(0, 1)), "step", "slot")
             for name, weights in (("write", answer.write_weights), ("read", answer.read_weights))
             if weights is not None
         ]
@@ -197,13 +197,14 @@ def _build(name: str, model: Model) -> nn.Module:
     return NeuralTuringMachine(task.channels, task.out, **memory, **sizes)
 
 
-class MemoryTask:
+class MemoryTask(ConfiguredTask):
     """Sequences of bits to remember.
 
     Args:
         data: what is to be done with them, and their sizes
         model: the machine
         seed: of the sequences
+        run: has nothing else to keep
     """
 
     predictor = MemoryPredictor
@@ -212,16 +213,9 @@ class MemoryTask:
     metric = "bit_error"
     larger_is_better = False
 
-    def __init__(self, data: Data, model: Model, seed: int = 1) -> None:
+    def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
         self.data, self.model, self.seed = data, model, seed
         self.longer = data.longer or 2 * data.longest
-
-    @classmethod
-    def from_config(cls, config: Config, run: Path | None = None) -> "MemoryTask":
-        """Make the task of a configuration; a run has nothing else to keep."""
-        read_settings(NoLoss, config.loss, "loss")
-        data = read_settings(Data, config.data, "data")
-        return cls(data, read_settings(Model, config.model, "model"), config.seed)
 
     def build(self) -> nn.Module:
         """Build a fresh model for these channels."""

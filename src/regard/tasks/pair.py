@@ -1,64 +1,70 @@
 """Pairs of inputs with a class: a text and its translation, or a question and a picture."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
+from regard.core.map import AttentionMap
 from regard.data import (
+    SPLITS,
+    Pairs,
     Tokenizer,
-    fingerprint,
     load_or_train_tokenizer,
     load_tokenizer,
     read_dataset,
     train_tokenizer,
 )
-from regard.data.labelled_pairs import LabelledPairs, read_labelled_pairs, shuffle_targets
+from regard.data.labelled import Labelled, read_labelled_pairs, shuffle_targets
 from regard.data.scenes import COLORS, SHAPES, Scene, generate_questions
 from regard.models.pair import PairClassifier
 from regard.tasks.classification import (
     Classification,
     classification_loss,
-    classification_metrics,
+    labelled_metrics,
     shuffled_epochs,
+    split_labelled,
     split_sizes,
     table,
 )
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_classes, load_model, load_stored_classes, save_classes
-from regard.tasks.settings import Count, NamedOrFile, NoLoss
+from regard.tasks.settings import ConfiguredTask, Count, Table
 from regard.trace import Call, Trace
-from regard.trace.call import held
 from regard.training import Config, Loss, Settings, read_settings, stored_file
 from regard.training.run_directory import read_run_config
 
 LEFT, RIGHT = "tokenizer.left.json", "tokenizer.right.json"
 SCENE = Scene((("",) * 3,) * 3).features().shape[1]  # width of a cell
-SPLITS = ("train", "valid", "test")
+BATCH = 64  # pairs that a predictor reads at a time
 HELD_OUT = 1000  # generated questions for validation, and for test
 Share = Annotated[float, Field(gt=0, lt=1)]
 Input = tuple[str, str | Scene]
+LabelledPairs = Labelled[Any]  # of inputs
 
 
-class Data(NamedOrFile):
+class Data(Table):
     """The table `[data]`; without `name` and `path` scenes with questions are generated."""
 
     name: Literal["scenes", "tatoeba"] | None = Field(
         None, description="without name and path, questions about scenes are generated"
     )
-    path: str | None = Field(None, description="a .tsv (or .gz) of two texts and a label")
-    left: int = Field(0, ge=0, description="column of the first text")
-    right: int = Field(1, ge=0, description="column of the second text")
-    label: int = Field(2, ge=0, description="column of the label")
-    bad: Literal["refuse", "skip"] = Field(
-        "refuse", description="how lines without a pair are handled"
+    path: str | None = Field(
+        None,
+        description="two texts and a label: .csv, .tsv, .jsonl (.gz or .zst of them) or .parquet, "
+        "or a directory of save_to_disk",
     )
+    left: int | str | None = Field(
+        None, description="column or key of the first text; 0 in a tsv without names, else left"
+    )
+    right: int | str | None = Field(None, description="column or key of the second text")
+    label: int | str | None = Field(None, description="column or key of the label")
     test: Share = Field(0.1, description="share of the pairs of a file to test on")
     valid: Share = Field(0.1, description="share of the others for validation")
     tokenizer: str | None = Field(None, description="words, characters or bpe; by default bpe")
@@ -132,8 +138,8 @@ class PairPredictor(Predictor):
         check_inputs(inputs, "pairs")
         return [
             Classification.of(logits, self.classes)
-            for start in range(0, len(inputs), 64)
-            for logits in self._read(inputs[start : start + 64])[0]
+            for start in range(0, len(inputs), BATCH)
+            for logits in self._read(inputs[start : start + BATCH])[0]
         ]
 
     @torch.no_grad()
@@ -150,8 +156,8 @@ class PairPredictor(Predictor):
             others = self.right.tokens(self.right.encode(right))
         maps = found.left_map.dense()[:, :, : len(words)], found.right_map.dense()
         calls = [
-            Call("left", held(maps[0].cpu()), "glimpse", "left"),
-            Call("right", held(maps[1][:, :, : len(others)].cpu()), "glimpse", "right"),
+            Call("left", AttentionMap.of(maps[0].cpu()), "glimpse", "left"),
+            Call("right", AttentionMap.of(maps[1][:, :, : len(others)].cpu()), "glimpse", "right"),
         ]
         affinity = None
         if found.affinity is not None:
@@ -188,8 +194,14 @@ class PairPredictor(Predictor):
 
     def examples(self, count: int, split: str = "test") -> list[Input]:
         """Return pairs of a split of the run's data."""
-        pairs = split_pairs(self.data_settings(Data), self.seed)[0][split]
-        return [(pairs.lefts[i], pairs.rights[i]) for i in range(min(count, len(pairs)))]
+        return split_pairs(self.data_settings(Data), self.seed)[0][split].inputs[:count]
+
+    def evaluate(self, path: str | Path, **settings: Any) -> dict[str, float]:
+        """Return accuracy and loss of the pairs of texts of a file."""
+        if self.right is None:
+            raise ValueError("this run compares questions and scenes, which no file has")
+        pairs = _read_file(self.file_settings(Data, path, settings), self.classes)
+        return labelled_metrics(pairs, lambda some: self._read(some)[0], BATCH)
 
     @torch.no_grad()
     def _read(self, pairs: Sequence[Input]) -> tuple[Tensor, Any]:
@@ -198,8 +210,7 @@ class PairPredictor(Predictor):
             if isinstance(right, str) != (self.right is not None):
                 wanted = "a scene" if self.right is None else "a text"
                 raise TypeError(f"the right side should be {wanted}, got {type(right).__name__}")
-        lefts, rights = [left for left, _ in pairs], [right for _, right in pairs]
-        batch = pair_batch(lefts, rights, [0] * len(pairs), self.left, self.right)
+        batch = pair_batch(pairs, [0] * len(pairs), self.left, self.right)
         device = self.device
         return self.model(*(part.to(device) for part in batch[:4]))
 
@@ -225,7 +236,7 @@ def _build(
     return PairClassifier(classes, left_vocabulary=len(left), **sides, **options.model_dump())
 
 
-class PairTask:
+class PairTask(ConfiguredTask):
     """Two inputs and a class.
 
     Args:
@@ -243,31 +254,22 @@ class PairTask:
 
     def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
         self.data, self.model, self.seed = data, model, seed
-        splits, self.translations = split_pairs(data, seed)
-        if classes := load_stored_classes(run):
-            splits = {name: part.with_classes(classes) for name, part in splits.items()}
+        splits, self.translations = split_pairs(data, seed, load_stored_classes(run))
         self.train, self.valid, self.test = (splits[name] for name in SPLITS)
-        scenes = not isinstance(self.train.rights[0], str)
+        lefts, rights = zip(*self.train.inputs, strict=True)
+        scenes = not isinstance(rights[0], str)
         kind = data.tokenizer or ("words" if scenes else "bpe")
         size = data.size or (2000 if kind == "bpe" else None)
         self.left = load_or_train_tokenizer(
-            stored_file(run, LEFT), lambda: train_tokenizer(kind, self.train.lefts, size=size)
+            stored_file(run, LEFT), lambda: train_tokenizer(kind, lefts, size=size)
         )
         self.right: Tokenizer | None = None
         if not scenes:
-            texts = [str(text) for text in self.train.rights]
             self.right = load_or_train_tokenizer(
-                stored_file(run, RIGHT), lambda: train_tokenizer(kind, texts, size=size)
+                stored_file(run, RIGHT), lambda: train_tokenizer(kind, rights, size=size)
             )
         self._order = shuffled_epochs(len(self.train), seed)
         self._pairs = lru_cache(maxsize=1)(self._epoch_pairs)
-
-    @classmethod
-    def from_config(cls, config: Config, run: Path | None = None) -> "PairTask":
-        """Make the task of a configuration; with `run`, with the tokenizers of that run."""
-        read_settings(NoLoss, config.loss, "loss")
-        data = read_settings(Data, config.data, "data")
-        return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
 
     def build(self) -> PairClassifier:
         """Build a fresh model for these inputs."""
@@ -280,8 +282,9 @@ class PairTask:
     def batch(self, epoch: int, step: int) -> PairBatch:
         """Return one batch of the epoch; translations are shuffled anew in each epoch."""
         size = self.data.batch
-        places = self._order(epoch)[step * size : (step + 1) * size]
-        return self._collated(self._pairs(epoch), places.tolist())
+        places = self._order(epoch)[step * size : (step + 1) * size].tolist()
+        chosen = self._pairs(epoch).choose(places)
+        return pair_batch(chosen.inputs, chosen.labels, self.left, self.right)
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
         """Return the cross entropy, summed over pairs."""
@@ -290,8 +293,13 @@ class PairTask:
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return accuracy and loss of validation, and the accuracy of test."""
-        test = classification_metrics(self._logits(model, self.test))
-        valid = classification_metrics(self._logits(model, self.valid))
+
+        def logits(inputs: list[Input]) -> Tensor:
+            batch = pair_batch(inputs, [0] * len(inputs), self.left, self.right)
+            return model(*batch[:4])[0]
+
+        valid = labelled_metrics(self.valid, logits, self.data.batch)
+        test = labelled_metrics(self.test, logits, self.data.batch)
         return {**valid, "test_accuracy": test["accuracy"]}
 
     def write(self, run: Path) -> None:
@@ -301,14 +309,10 @@ class PairTask:
             self.right.save(run / RIGHT)
         save_classes(self.train.classes, run)
 
-    def fingerprint(self) -> dict[str, str]:
-        """Return fingerprints of the data."""
-        return {"train": fingerprint(self.train), "valid": fingerprint(self.valid)}
-
     def describe(self) -> str:
         """Return statistics of the data as a table."""
-        first = self.train.rights[0]
-        shown = first if isinstance(first, str) else ", ".join(filter("·".__ne__, first.names()))
+        first, other = self.train.inputs[0]
+        shown = other if isinstance(other, str) else ", ".join(filter("·".__ne__, other.names()))
         right = self.right
         return table(
             {
@@ -316,90 +320,38 @@ class PairTask:
                 "classes": ", ".join(self.train.classes),
                 "left": f"{self.left.kind}, {len(self.left):,} kinds",
                 "right": "scenes" if right is None else f"{right.kind}, {len(right):,} kinds",
-                "example": f"{self.train.lefts[0]} | {shown}",
+                "example": f"{first} | {shown}",
             }
         )
-
-    def bag_of_words(self) -> float:
-        """Return the test accuracy of a linear model of the words, and things, of each side."""
-        answers = bag_of_words(self.train, self.test, self.left, self.right)
-        return float((answers == torch.tensor(self.test.labels)).float().mean())
 
     def _epoch_pairs(self, epoch: int) -> LabelledPairs:
         if self.translations is None:
             return self.train
         return shuffle_targets(self.translations, seed=(self.seed, 3, epoch))
 
-    def _collated(self, pairs: LabelledPairs, places: Sequence[int]) -> PairBatch:
-        lefts, rights = [pairs.lefts[i] for i in places], [pairs.rights[i] for i in places]
-        return pair_batch(lefts, rights, [pairs.labels[i] for i in places], self.left, self.right)
-
-    def _logits(self, model: nn.Module, pairs: LabelledPairs) -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(pairs), self.data.batch):
-            end = min(start + self.data.batch, len(pairs))
-            batch = self._collated(pairs, range(start, end))
-            yield model(*batch[:4])[0], batch.labels
-
 
 def pair_batch(
-    lefts: Sequence[str],
-    rights: Sequence[str | Scene],
-    labels: Sequence[int],
-    left: Tokenizer,
-    right: Tokenizer | None,
+    inputs: Sequence[Input], labels: Sequence[int], left: Tokenizer, right: Tokenizer | None
 ) -> PairBatch:
     """Encode and pad pairs."""
-    words, word_lengths = _padded([left.encode(text) for text in lefts])
+    words, word_lengths = _padded([left.encode(text) for text, _ in inputs])
     if right is None:
-        cells = np.stack([scene.features() for scene in rights if isinstance(scene, Scene)])
+        cells = np.stack([scene.features() for _, scene in inputs if isinstance(scene, Scene)])
         others = torch.from_numpy(cells)
-        other_lengths = torch.full((len(rights),), others.shape[1])
+        other_lengths = torch.full((len(inputs),), others.shape[1])
     else:
-        others, other_lengths = _padded([right.encode(str(text)) for text in rights])
+        others, other_lengths = _padded([right.encode(str(text)) for _, text in inputs])
     return PairBatch(words, word_lengths, others, other_lengths, torch.tensor(labels))
 
 
 def _padded(ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-    lengths = torch.tensor([len(row) for row in ids])
-    padded = torch.zeros(len(ids), max(1, int(lengths.max())), dtype=torch.long)
-    for row, one in enumerate(ids):
-        padded[row, : len(one)] = torch.tensor(one, dtype=torch.long)
-    return padded, lengths
+    padded = pad_sequence([torch.tensor(row or [0]) for row in ids], batch_first=True)
+    return padded, torch.tensor([len(row) for row in ids])
 
 
-def bag_of_words(
-    train: LabelledPairs,
-    test: LabelledPairs,
-    left: Tokenizer,
-    right: Tokenizer | None,
-    *,
-    steps: int = 300,
-) -> Tensor:
-    """Return the test answers (N,) of logistic regression on both bags of words, or things."""
-
-    def bags(pairs: LabelledPairs) -> Tensor:
-        names = [[] if isinstance(r, str) else r.names() for r in pairs.rights]
-        found = torch.zeros(len(pairs), len(left) + (len(right) if right else len(things)))
-        for row, (text, other) in enumerate(zip(pairs.lefts, pairs.rights, strict=True)):
-            found[row, left.encode(text)] = 1.0
-            places = right.encode(str(other)) if right else [things[name] for name in names[row]]
-            found[row, [len(left) + place for place in places]] = 1.0
-        return found
-
-    scenes = [scene for scene in train.rights if not isinstance(scene, str)]
-    things = {name: n for n, name in enumerate(sorted({n for s in scenes for n in s.names()}))}
-    x, y = bags(train), torch.tensor(train.labels)
-    model = nn.Linear(x.shape[1], len(train.classes))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.03, weight_decay=1e-4)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
-    with torch.no_grad():
-        return model(bags(test)).argmax(-1)
-
-
-def split_pairs(data: Data, seed: int) -> tuple[dict[str, LabelledPairs], Any]:
+def split_pairs(
+    data: Data, seed: int, classes: list[str] | None = None
+) -> tuple[dict[str, LabelledPairs], Pairs | None]:
     """Return the pairs of "train", "valid" and "test", and the translations to shuffle, if any."""
     if data.name == "tatoeba":
         pairs = {split: read_dataset("tatoeba", split, folder=data.folder) for split in SPLITS}
@@ -411,31 +363,18 @@ def split_pairs(data: Data, seed: int) -> tuple[dict[str, LabelledPairs], Any]:
         counts = (data.count, HELD_OUT, HELD_OUT)
         made = [_questions(count, seed=3 * seed + n) for n, count in enumerate(counts)]
         return dict(zip(SPLITS, made, strict=True)), None
-    columns = {"left": data.left, "right": data.right, "label": data.label}
-    matched = read_labelled_pairs(data.path, **columns, bad=data.bad)
-    order = np.random.default_rng(seed).permutation(len(matched)).tolist()
-    test = max(1, round(data.test * len(order)))
-    valid = max(1, round(data.valid * (len(order) - test)))
-    if len(order) - test - valid < 1:
-        raise ValueError(f"{data.path} has {len(order)} pairs, too few to hold some out")
-    parts = order[test + valid :], order[test : test + valid], order[:test]
-    return {split: _chosen(matched, part) for split, part in zip(SPLITS, parts, strict=True)}, None
+    return split_labelled(_read_file(data, classes), data.test, data.valid, seed), None
+
+
+def _read_file(data: Data, classes: list[str] | None) -> LabelledPairs:
+    columns = {"left", "right", "label", "format", "delimiter", "bad"}
+    return read_labelled_pairs(str(data.path), **data.model_dump(include=columns), classes=classes)
 
 
 def _questions(count: int, seed: int) -> LabelledPairs:
     questions = generate_questions(count, seed=seed)
-    return LabelledPairs(
-        [question.text for question in questions],
-        [question.scene for question in questions],
+    return Labelled(
+        [(question.text, question.scene) for question in questions],
         [int(question.answer == "yes") for question in questions],
         ["no", "yes"],
-    )
-
-
-def _chosen(pairs: LabelledPairs, places: Sequence[int]) -> LabelledPairs:
-    return LabelledPairs(
-        [pairs.lefts[i] for i in places],
-        [pairs.rights[i] for i in places],  # type: ignore[arg-type]
-        [pairs.labels[i] for i in places],
-        pairs.classes,
     )

@@ -114,14 +114,14 @@ class Splits:
         given = {"train": data.train, "valid": data.valid, "test": data.test}
         if given[split] is None:  # one file serves as both valid and test
             split = "valid" if split == "test" else "test"
-        return _read(data, split, given[split])[:count]
+        return read_files(data, split, given[split])[:count]
 
     @cached_property
     def _whole(self) -> Pairs:
-        return _read(self.data, "train", self.data.train)
+        return read_files(self.data, "train", self.data.train)
 
 
-def _read(data: Data, split: str, files: str | list[str] | None) -> Pairs:
+def read_files(data: Data, split: str, files: str | list[str] | None) -> Pairs:
     """Return the pairs of one file, or of two aligned ones."""
     assert files is not None
     options: dict[str, Any] = {"bad": data.bad}

@@ -9,9 +9,12 @@ import torch
 from torch import nn
 
 from regard.core.names import did_you_mean
+from regard.data.files import format_of
 from regard.trace import Trace
 from regard.training.config import Config
 from regard.training.settings import SettingsType, read_settings
+
+COLUMNS = ("source", "target", "text", "left", "right", "label", "bad")  # settings of a table
 
 
 @runtime_checkable
@@ -88,6 +91,15 @@ class Predictor(Protocol):
         """
         ...
 
+    def evaluate(self, path: str | Path, **settings: Any) -> dict[str, float]:
+        """Return metrics of the labelled texts of a file, for tasks that have such.
+
+        Args:
+            path: what `[data]` of the task takes as `path`
+            settings: others of `[data]`; by default those of the run
+        """
+        raise ValueError(f"a run of the task {self.task} is evaluated on its own data alone")
+
     @property
     def seed(self) -> int:
         """The seed of the run."""
@@ -110,6 +122,17 @@ class Predictor(Protocol):
             )
         data = {name: value for name, value in self.config.data.items() if name != "store"}
         return read_settings(kind, data, "data")
+
+    def file_settings(
+        self, kind: type[SettingsType], path: str | Path, settings: Mapping[str, Any]
+    ) -> SettingsType:
+        """Return the table `[data]` that reads a file: by default with the columns of the run."""
+        own = {} if self.config is None else self.config.data
+        files = "path" if "path" in kind.model_fields else "train"
+        kept = {name: own[name] for name in COLUMNS if name in own}
+        if format_of(str(own.get(files))) == format_of(path):
+            kept |= {name: own[name] for name in ("format", "delimiter") if name in own}
+        return read_settings(kind, {**kept, files: str(path), **settings}, "data")
 
 
 def predict_options(predictor: Predictor | type[Predictor]) -> dict[str, Any]:

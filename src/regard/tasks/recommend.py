@@ -14,20 +14,21 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from regard.core.map import AttentionMap
 from regard.core.names import did_you_mean
 from regard.data import fingerprint
 from regard.data.files import readable
 from regard.data.profiles import Profiles
 from regard.data.ratings import Ratings, read_movielens, read_ratings
+from regard.data.tables import is_saved_dataset
 from regard.data.viewers import generate_opposites, generate_viewers
 from regard.models.recommender import Factorisation
 from regard.models.recommender import Recommender as RecommenderModel
 from regard.tasks.classification import shuffled_epochs, split_sizes, table
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_model
-from regard.tasks.settings import Count, NoLoss, Share
+from regard.tasks.settings import ConfiguredTask, Count, Share
 from regard.trace import Call, Trace
-from regard.trace.call import held
 from regard.training import Config, Loss, Settings, read_settings, stored_file
 from regard.training.run_directory import read_run_config
 
@@ -40,14 +41,24 @@ SHOWN = 3  # reasons of each kind that are printed
 class Data(Settings):
     """The table `[data]`; without `path` viewers are generated."""
 
-    path: str | None = Field(None, description="a folder with u.data, u.user, u.item; or a CSV")
-    user: str = Field("user", description="CSV: the column of the user")
-    item: str = Field("item", description="CSV: the column of the item")
-    time: str = Field("time", description="CSV: the column of the time, a number")
-    rating: str | None = Field(None, description="CSV: the column of the rating, if there is one")
-    users: str | None = Field(None, description="CSV: a file of user profiles")
-    items: str | None = Field(None, description="CSV: a file of item profiles")
-    title: str = Field("title", description="CSV: the column of `items` with their titles")
+    path: str | None = Field(
+        None,
+        description="a folder with u.data, u.user, u.item; or a .csv, .tsv, .jsonl (.gz or .zst of "
+        "them) or .parquet, or a directory of save_to_disk",
+    )
+    format: Literal["csv", "tsv", "jsonl", "parquet", "dataset"] | None = Field(
+        None, description="of the table at path; by default, by the name"
+    )
+    delimiter: str | None = Field(
+        None, description="between columns of a csv or tsv; by default found in its first line"
+    )
+    user: str = Field("user", description="table: the column of the user")
+    item: str = Field("item", description="table: the column of the item")
+    time: str = Field("time", description="table: the column of the time, a number")
+    rating: str | None = Field(None, description="table: the column of the rating, if there is one")
+    users: str | None = Field(None, description="table: another one, of user profiles")
+    items: str | None = Field(None, description="table: another one, of item profiles")
+    title: str = Field("title", description="table: the column of `items` with their titles")
     min_rating: float = Field(0.0, description="choices with a lower rating are left out")
     generated: Literal["viewers", "opposites"] = Field(
         "viewers", description="what to generate without a path"
@@ -59,7 +70,7 @@ class Data(Settings):
     @model_validator(mode="after")
     def _tables(self) -> "Data":
         if self.path is None and (self.users or self.items or self.rating):
-            raise ValueError("users, items and rating belong to a CSV file: give its path")
+            raise ValueError("users, items and rating belong to a table: give its path")
         return self
 
 
@@ -179,7 +190,7 @@ class Recommender(Predictor):
             "prediction": self.to_text(found),
             "recommendations": self.to_json(found),
         }
-        calls = [Call("past", held(weights.reshape(1, 1, -1).cpu()), "user", "past")]
+        calls = [Call("past", AttentionMap.of(weights.reshape(1, 1, -1).cpu()), "user", "past")]
         user = input if isinstance(input, str) else "new user"
         return Trace(calls, {"user": [user], "past": [titles[item] for item in past]}, about)
 
@@ -338,7 +349,7 @@ class Choices(NamedTuple):
     chosen: Tensor  # (B,)
 
 
-class RecommendTask:
+class RecommendTask(ConfiguredTask):
     """Ratings: each user's last choice is for test, the one before it for validation.
 
     With `generated = "opposites"` only the last choice of a user can be predicted: whole users
@@ -366,13 +377,6 @@ class RecommendTask:
         split = _by_user if opposites else _by_time
         self.train, self.valid, self.test = split(self.ratings)
         self._order = shuffled_epochs(len(self.train), seed)
-
-    @classmethod
-    def from_config(cls, config: Config, run: Path | None = None) -> "RecommendTask":
-        """Make the task of a configuration; with `run`, with the ratings of that run."""
-        read_settings(NoLoss, config.loss, "loss")
-        data = read_settings(Data, config.data, "data")
-        return cls(data, read_settings(Model, config.model, "model"), config.seed, run)
 
     def build(self) -> nn.Module:
         """Build a fresh model for these users and items."""
@@ -479,10 +483,10 @@ def _read(data: Data, seed: int) -> Ratings:
             return generate_opposites(data.count, seed=seed)
         return generate_viewers(data.count, data.catalogue, seed=seed)
     path = Path(data.path)
-    if path.is_dir() or path.name == "u.data":
+    if (path.is_dir() and not is_saved_dataset(path)) or path.name == "u.data":
         if data.users or data.items or data.rating:
             raise ValueError(
-                f"data.users, data.items and data.rating belong to a CSV file, but {path} is in "
+                f"data.users, data.items and data.rating belong to a table, but {path} is in "
                 "the format of MovieLens, which has them in u.user, u.item and u.data"
             )
         return read_movielens(path if path.is_dir() else path.parent, min_rating=data.min_rating)
@@ -496,6 +500,8 @@ def _read(data: Data, seed: int) -> Ratings:
         users=data.users,
         items=data.items,
         title=data.title,
+        format=data.format,
+        delimiter=data.delimiter,
     )
 
 

@@ -63,7 +63,7 @@ class Call:
 
     def __post_init__(self) -> None:
         if isinstance(self.map, Tensor):
-            self.map = held(self.map)
+            self.map = AttentionMap.of(self.map)
         if not 3 <= len(self.map.shape) <= 4:
             raise ValueError(
                 f"the map of {self.name!r} should be (heads, M, N) or (batch, heads, M, N), got "
@@ -124,7 +124,8 @@ class Call:
                 raise ValueError(f"heads of {self.name!r} are 0 to {self.heads - 1}, got {heads}")
             before = about.get("heads", list(range(self.heads)))
             about["heads"] = [before[head] for head in heads]
-            map = _heads(map, list(heads))
+            shape = (*map.shape[:-3], len(heads), *map.shape[-2:])
+            map = map.changed(lambda rows: rows[..., list(heads), :, :], shape)
         if rows is not None:
             kept = range(self.shape[-2])[rows]
             before = about.get("rows", list(range(self.shape[-2])))
@@ -141,6 +142,9 @@ class Call:
 
 class LimitedMap(AttentionMap):
     """A map of an untrusted file, which refuses to give out too many weights at once."""
+
+    def _like(self, *parts: Any) -> AttentionMap:
+        return LimitedMap(*parts)
 
     def __getitem__(self, index: Any) -> Tensor:
         parts = full_index(index, self.shape)
@@ -162,15 +166,6 @@ def check_count(shape: Sequence[int]) -> None:
         )
 
 
-def held(weights: Tensor, scores: Tensor | None = None) -> AttentionMap:
-    """A map of given weights, (..., M, N)."""
-    return AttentionMap(
-        lambda rows: weights[..., rows, :],
-        None if scores is None else lambda rows: scores[..., rows, :],
-        weights.shape,
-    )
-
-
 def cut(map: AttentionMap, place: tuple[int, ...], rows: slice, columns: slice) -> AttentionMap:
     """A part of a map, lazily: indices of the first dimensions, rows and columns."""
     which, width = range(map.shape[-2])[rows], len(range(map.shape[-1])[columns])
@@ -186,26 +181,7 @@ def cut(map: AttentionMap, place: tuple[int, ...], rows: slice, columns: slice) 
         return map.scores[(*place, ..., picked(some), columns)]
 
     shape = (*map.shape[len(place) : -2], len(which), width)
-    return _like(map, weights, None if map._scores is None else scores, shape)
-
-
-def _heads(map: AttentionMap, heads: list[int]) -> AttentionMap:
-    def weights(rows: slice) -> Tensor:
-        return map[..., rows, :][..., heads, :, :]
-
-    def scores(rows: slice) -> Tensor:
-        return map.scores[..., rows, :][..., heads, :, :]
-
-    shape = (*map.shape[:-3], len(heads), *map.shape[-2:])
-    return _like(map, weights, None if map._scores is None else scores, shape)
-
-
-def _like(
-    map: AttentionMap, weights: Rows, scores: Rows | None, shape: tuple[int, ...]
-) -> AttentionMap:
-    """A part of a map, limited as the whole is."""
-    kind = LimitedMap if isinstance(map, LimitedMap) else AttentionMap
-    return kind(weights, scores, shape)
+    return map._like(weights, None if map._scores is None else scores, shape)
 
 
 def _of(inputs: Inputs, batch: int, example: int) -> Inputs:
@@ -272,8 +248,7 @@ def _joined(name: str, steps: list[Call]) -> Call:
         return some
 
     scored = all(step.map._scores is not None for step in steps)
-    map = _like(
-        first.map,
+    map = first.map._like(
         rows(lambda step, some: step.map[..., some, :]),
         rows(lambda step, some: step.map.scores[..., some, :]) if scored else None,
         shape,

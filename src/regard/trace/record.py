@@ -175,17 +175,10 @@ class RecordedMap(AttentionMap):
         one = self.record.example(index)
         if one is None:
             return None
-        heads, shape = self.shape[1], self.shape[1:]
-
-        def weights(rows: slice) -> Tensor:
-            block = one[..., rows, :]
-            return block.reshape(heads, *block.shape[-2:])
-
-        def scores(rows: slice) -> Tensor:
-            block = one.scores[..., rows, :]
-            return block.reshape(heads, *block.shape[-2:])
-
-        return AttentionMap(weights, scores, shape)
+        heads = self.shape[1]
+        return one.changed(
+            lambda rows: rows.reshape(heads, *rows.shape[-2:]), tuple(self.shape[1:])
+        )
 
 
 class BatchEntryMask(Mask):

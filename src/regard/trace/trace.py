@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.core.map import AttentionMap
 from regard.core.names import did_you_mean
-from regard.trace.call import Call, held, stitched
+from regard.trace.call import Call, stitched
 
 
 @dataclass(eq=False)
@@ -209,7 +209,7 @@ class Trace:
 
 def _with_heads(map: Tensor | AttentionMap) -> AttentionMap:
     """A map (M, N) as one of one head, (1, M, N)."""
-    lazy = held(map) if isinstance(map, Tensor) else map
+    lazy = AttentionMap.of(map) if isinstance(map, Tensor) else map
     if len(lazy.shape) != 2:
         return lazy
-    return AttentionMap(lambda rows: lazy[rows].unsqueeze(0), None, (1, *lazy.shape))
+    return lazy.changed(lambda rows: rows.unsqueeze(0), (1, *lazy.shape))

@@ -125,8 +125,7 @@ def read_config(
     values = load_toml(Path(source)) if isinstance(source, str | Path) else _copy(source)
     overrides = list(overrides)
     _switch_kind(values, overrides, note)
-    for override in overrides:
-        _put(values, override)
+    parse_overrides(overrides, values)
     for name in values:  # before missing keys: a table may be misspelt
         if name not in Config.model_fields:
             raise ValueError(f"unknown key {name}{did_you_mean(name, Config.model_fields)}")
@@ -232,6 +231,16 @@ def _switch_kind(values: dict[str, Any], overrides: list[str], note: Callable[[s
             for key, before, now in changes
         )
         note(f"model.kind = {kind!r} replaces settings of {was}: {listed}")
+
+
+def parse_overrides(
+    overrides: Iterable[str], values: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return tables with the values of overrides, such as "training.lr=1e-3", put into them."""
+    values = {} if values is None else values
+    for override in overrides:
+        _put(values, override)
+    return values
 
 
 def _put(values: dict[str, Any], override: str) -> None:
