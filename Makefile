@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser test-all attack lint types format demo bench clean
+.PHONY: help install test browser test-all attack lint types format demo studio bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ format: $(INSTALLED) ## fix imports and format
 
 demo: $(INSTALLED) ## train a model on dates, translate, show the alignment
 	@$(BIN)/regard demo
+
+studio: $(INSTALLED) ## the studio on the model of the demo, which is trained first if it is not there
+	@test -f runs/dates/model.safetensors || $(BIN)/regard demo
+	@$(BIN)/regard studio runs/dates
 
 bench: $(INSTALLED) ## attention compared with other libraries, in one run
 	@$(BIN)/regard bench attention

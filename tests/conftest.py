@@ -1,8 +1,11 @@
 """For all tests: threads, hypothesis, runs of every task, and a real browser."""
 
+import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,31 @@ def browser() -> Iterator[Any]:
         opened = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="session")
+def axe(request: pytest.FixtureRequest) -> str:
+    """The code of axe-core, from the npm registry, kept in pytest's cache."""
+    folder = Path(request.config.cache.mkdir("axe"))  # type: ignore[union-attr]
+    file = folder / "node_modules" / "axe-core" / "axe.min.js"
+    if not file.is_file():
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("axe-core is fetched by npm, which is not here")
+        command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), "axe-core@4"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            pytest.skip(f"axe-core could not be fetched: {json.dumps(done.stderr[-200:])}")
+    return file.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Any], Any]]:
+    """Run applications on free ports of this machine until the test ends."""
+    from tests.loopback import serving
+
+    with ExitStack() as running:
+        yield lambda app: running.enter_context(serving(app))
 
 
 TINY = {

@@ -211,3 +211,60 @@ def test_what_cannot_be_edited_is_an_error_only_where_it_is_selected():
     efficient = EfficientAttention(6, heads=2)
     with pytest.raises(ValueError, match="cannot be edited"), edit(efficient, keys=[0]):
         efficient.step(X[:, :1], efficient.start(2))
+
+
+def test_a_weight_is_set_and_the_others_of_its_row_keep_their_proportions():
+    layer = layer_of()
+    with regard.capture(layer) as before, torch.no_grad():
+        layer(X)
+    with regard.capture(layer) as after, edit(layer, heads=[1], cells=[(2, 4)], weight=0.7):
+        found = layer(X)
+    expected = before.calls[0].map.dense().clone()
+    row = expected[:, 1, 2]
+    others = row.clone()
+    others[:, 4] = 0
+    expected[:, 1, 2] = 0.3 * others / others.sum(-1, keepdim=True)
+    expected[:, 1, 2, 4] = 0.7
+    assert torch.allclose(after.calls[0].map.dense(), expected, atol=1e-6)
+    context = (expected @ _values(layer)).transpose(1, 2).flatten(-2)
+    assert torch.allclose(found, layer.output_projection(context), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["luong", "bahdanau", "transformer"])
+def test_a_weight_set_at_a_step_is_that_of_the_row(kind):
+    model = build(kind, "tiny", source_vocabulary=13, target_vocabulary=11).eval()
+    with regard.capture(model) as whole, torch.no_grad():
+        model.decode(model.encode(SOURCE[:1], LENGTHS[:1]), TARGET[:1])
+    name = next(c.name for c in whole.stitched().calls if c.queries != c.keys)
+    set_cell = edit(model, name, cells=[(1, 2)], weight=1.0)
+    with torch.no_grad(), regard.capture(model) as trace, set_cell:
+        model.decode(model.encode(SOURCE[:1], LENGTHS[:1]), TARGET[:1])
+    (call,) = (c for c in trace.stitched().calls if c.name == name)
+    row = call.map.dense()[0, :, 1]
+    assert torch.allclose(row, torch.eye(5)[2].expand_as(row), atol=1e-6)
+    (other,) = (c.map.dense()[0, :, 0] for c in whole.stitched().calls if c.name == name)
+    assert torch.allclose(call.map.dense()[0, :, 0], other, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "words"),
+    [
+        ({}, {"cells": [(0, 1)], "weight": 1.5}, "weight should be from 0 to 1, got 1.5"),
+        ({}, {"keys": [0, 1], "weight": 0.6}, "weights of a row add up to 1"),
+        (
+            {"mask": regard.causal()},
+            {"cells": [(0, 1)], "weight": 0.5},
+            "hides cannot get a weight",
+        ),
+    ],
+)
+def test_a_weight_that_cannot_be_is_an_error(options, given, words):
+    layer = layer_of()
+    with pytest.raises(ValueError, match=words), edit(layer, **given):
+        layer(X, **options)
+
+
+def test_a_weight_is_set_after_softmax_only():
+    layer = HardAttention(6, score="scaled_dot").eval()
+    with pytest.raises(ValueError, match="after softmax only"), edit(layer, keys=[0], weight=0.5):
+        layer(X, X)

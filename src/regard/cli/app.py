@@ -20,6 +20,7 @@ from regard.cli.gallery import gallery
 from regard.cli.output import one_line, prepare_streams
 from regard.cli.predict import predict
 from regard.cli.see import see
+from regard.cli.studio import studio
 from regard.cli.train import train
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (  # with an exampl
     ("compare", compare, "regard compare dates --decoders luong,transformer"),
     ("claims", claims, "regard claims scale order"),
     ("gallery", gallery, "regard gallery --out gallery"),
+    ("studio", studio, "regard studio runs/dates"),
     ("doctor", doctor, "regard doctor --json"),
 )
 

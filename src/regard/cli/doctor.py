@@ -29,6 +29,8 @@ EXTRAS = {
     "matplotlib": "visual",
     "koreanize-matplotlib": "visual",
     "matplotlib-fontja": "visual",
+    "starlette": "web",
+    "uvicorn": "web",
     "ctranslate2": "bench",
     "x-transformers": "bench",
     "scikit-learn": "dev",

@@ -190,12 +190,36 @@ class Translator(Predictor):
         ]
         return written if n_best > 1 else [best[0] for best in written]
 
+    def search(
+        self,
+        inputs: Sequence[Any],
+        *,
+        beam: int = 1,
+        n_best: int = 1,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Return the best hypotheses for each text or frames; `trace` takes any of them.
+
+        Args:
+            inputs: texts or frames
+            beam: beam size; 1 is greedy search
+            n_best: hypotheses of each input, at most `beam`; there may be fewer
+            prefixes: ids of target tokens that the hypotheses of each input begin with
+        """
+        sources = [self._encode(text) for text in inputs]
+        options: dict[str, Any] = {} if prefixes is None else {"prefix": prefixes}
+        if beam == 1:
+            return [[best] for best in batched(greedy, self.model, sources, **options)]
+        search = partial(beam_search, size=beam, n_best=n_best)
+        return batched(search, self.model, sources, **options)
+
     @torch.no_grad()
     def trace(self, input: Any, *, beam: int = 1, written: Hypothesis | None = None) -> Trace:
         """Translate one text, then run the model on its own translation and record all attention.
 
         Row t of a decoder's map shows what led to target token t. The decoder's own past is the
-        side "prefix". `about["outputs"]["target"]` holds the likeliest next tokens of each row.
+        side "prefix". `about["outputs"]["target"]` holds the likeliest next tokens of each row:
+        token, probability and id; `about["log_probabilities"]["target"]` those of the tokens.
 
         Args:
             input: a text, or float frames (length, width)
@@ -208,7 +232,7 @@ class Translator(Predictor):
         source = self._encode(input)
         if len(source) == 0:
             raise ValueError(f"there is nothing to see in an empty text, got {input!r}")
-        best = self._best(source, beam) if written is None else written
+        best = self.search([input], beam=beam)[0][0] if written is None else written
         if not best.tokens:
             raise ValueError(f"the model wrote nothing for {input!r}, so there is nothing to see")
         found = self._translation(input, source, best, False, False)
@@ -220,7 +244,8 @@ class Translator(Predictor):
             warnings.filterwarnings("ignore", "capture recorded nothing")  # without attention
             memory = model.encode(batch.source.to(device), batch.source_lengths.to(device))
             features = model.decode(memory, before)  # (1, T, D)
-        shares = model.output(features)[0].softmax(-1)  # (T, vocabulary)
+        scores = model.output(features)[0].log_softmax(-1)  # (T, vocabulary)
+        written_scores = scores[range(len(best.tokens)), best.tokens]
         tokens = {
             "source": found.source if any(found.source) else [str(i) for i in range(len(source))],
             "target": found.tokens,
@@ -235,7 +260,8 @@ class Translator(Predictor):
             "task": self.task,
             "text": input if isinstance(input, str) else "",
             "translation": found.text,
-            "outputs": {"target": _likeliest(shares, tokenizer)},
+            "outputs": {"target": _likeliest(scores.exp(), tokenizer)},
+            "log_probabilities": {"target": [round(s, 5) for s in written_scores.tolist()]},
         }
         return Trace(calls, tokens, about)
 
@@ -257,7 +283,7 @@ class Translator(Predictor):
         if not files:
             raise FileNotFoundError(f"there are no checkpoints in {folder}")
         own = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        best = self._best(self._encode(input), beam)
+        best = self.search([input], beam=beam)[0][0]
         traces = {}
         try:
             for step, file in sorted(files.items()):
@@ -319,11 +345,6 @@ class Translator(Predictor):
             raise TypeError(f"this model reads texts, got {type(text).__name__}")
         return [] if text.isspace() else self.source.encode(text)
 
-    def _best(self, source: Any, beam: int) -> Hypothesis:
-        if beam == 1:
-            return batched(greedy, self.model, [source])[0]
-        return batched(partial(beam_search, size=beam, n_best=1), self.model, [source])[0][0]
-
     def _translation(
         self, given: Any, source: Any, best: Hypothesis, copy_unknown: bool, return_map: bool
     ) -> Translation:
@@ -364,7 +385,10 @@ def _samples(
 def _likeliest(shares: Tensor, tokenizer: Tokenizer) -> list[list[list[Any]]]:
     values, indices = shares.topk(min(LIKELIEST, shares.shape[-1]))
     return [
-        [[token, round(share, 5)] for token, share in zip(tokenizer.tokens(ids), row, strict=True)]
+        [
+            [token, round(share, 5), number]
+            for token, share, number in zip(tokenizer.tokens(ids), row, ids, strict=True)
+        ]
         for ids, row in zip(indices.tolist(), values.tolist(), strict=True)
     ]
 

@@ -83,7 +83,11 @@ def create_app(
     own = [Route(e.path, _answer(e), methods=[e.method]) for e in endpoints]
     app = Starlette(
         routes=[*own, Route(description_path, description), *routes],
-        exception_handlers={HTTPException: _http_error, Exception: _crash},
+        exception_handlers={
+            HTTPException: _http_error,
+            RequestError: _refused,
+            Exception: _crash,
+        },
         **options,
     )
     app.router.redirect_slashes = False
@@ -97,8 +101,6 @@ def _answer(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
             found = await endpoint.handler(request, given)
         except ValidationError as error:
             return invalid(error)
-        except RequestError as error:
-            return problem(error.status, str(error), error.field, headers=error.headers)
         except ClientDisconnect:
             return Response(status_code=499)  # nobody reads it
         except tuple(kind for kind, _ in STATUSES) as error:
@@ -142,6 +144,11 @@ async def _http_error(request: Request, error: Exception) -> Response:
     }
     sentence = sentences.get(error.status_code, error.detail)
     return problem(error.status_code, sentence, headers=error.headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return problem(error.status, str(error), error.field, headers=error.headers)
 
 
 async def _crash(request: Request, error: Exception) -> Response:

@@ -1,8 +1,5 @@
 """The page in a real browser: linked views, keyboard, both languages, no network, no errors."""
 
-import json
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -311,19 +308,3 @@ def test_no_serious_accessibility_violation(
     serious = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
     context.close()
     assert [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in serious] == []
-
-
-@pytest.fixture(scope="session")
-def axe(request: pytest.FixtureRequest) -> str:
-    """The code of axe-core, from the npm registry, kept in pytest's cache."""
-    folder = Path(request.config.cache.mkdir("axe"))  # type: ignore[union-attr]
-    file = folder / "node_modules" / "axe-core" / "axe.min.js"
-    if not file.is_file():
-        npm = shutil.which("npm")
-        if npm is None:
-            pytest.skip("axe-core is fetched by npm, which is not here")
-        command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), "axe-core@4"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        if done.returncode:
-            pytest.skip(f"axe-core could not be fetched: {json.dumps(done.stderr[-200:])}")
-    return file.read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
@@ -23,11 +24,15 @@ PARTNER = (0, 1, 2, 3, 6, 5, 4, 7, 7, 8, 9, 10, 11, 12)
 
 WORD_WIDTH = 32
 LENGTH, WIDTH = 512, 64  # of what is timed
+LONGEST = 2048  # that can be timed
+
+Timed = Callable[[int], Callable[[], object]]
+"""Makes a forward pass of some length."""
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One mechanism: its name, formula and paper, the map it made, and what it cost."""
+    """One mechanism: its name, formula and paper, the map it made, and what can be timed."""
 
     room: str
     name: str
@@ -38,7 +43,24 @@ class Exhibit:
     weights: Tensor  # (M, N)
     rows: Sequence[str]
     columns: Sequence[str]
-    cost: str
+    timed: Timed
+
+    @cached_property
+    def cost(self) -> str:
+        """The time of one forward pass and its ratio to torch's SDPA in this run, in words."""
+        ours, theirs = self.times(LENGTH)
+        return (
+            f"{_two_digits(1000 * ours)} ms for {LENGTH} × {LENGTH}, {WIDTH} wide: "
+            f"{_two_digits(ours / theirs)} × the time of torch's dense attention"
+        )
+
+    def times(self, length: int) -> tuple[float, float]:
+        """Measure a forward pass and torch's SDPA, each of `length` ≤ `LONGEST`, in seconds."""
+        x = torch.randn(1, 1, length, WIDTH)
+        with torch.no_grad():
+            dense = partial(F.scaled_dot_product_attention, x, x, x)
+            ours, theirs = _best_times(self.timed(length), dense)
+        return ours, theirs
 
     @property
     def file_name(self) -> str:
@@ -82,17 +104,6 @@ def train(
             optimizer.zero_grad()
             (-found.clamp(min=1e-9).log().mean()).backward()
             optimizer.step()
-
-
-def cost(run: Callable[[], object]) -> str:
-    """The time of one forward pass and its ratio to torch's SDPA in this run, in words."""
-    x = torch.randn(1, 1, LENGTH, WIDTH)
-    with torch.no_grad():
-        ours, theirs = _best_times(run, lambda: F.scaled_dot_product_attention(x, x, x))
-    return (
-        f"{_two_digits(1000 * ours)} ms for {LENGTH} × {LENGTH}, {WIDTH} wide: "
-        f"{_two_digits(ours / theirs)} × the time of torch's dense attention"
-    )
 
 
 def _two_digits(number: float) -> str:

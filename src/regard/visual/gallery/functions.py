@@ -12,13 +12,12 @@ from regard.core import mask as masks
 from regard.core import score as scores
 from regard.core.score import Score
 from regard.visual.gallery.exhibit import (
-    LENGTH,
+    LONGEST,
     SOURCE,
     TARGET,
     WIDTH,
     WORD_WIDTH,
     Exhibit,
-    cost,
     train,
     words,
 )
@@ -50,7 +49,7 @@ def _scores() -> Iterator[Exhibit]:
         ("Concat", "f(q, k) = wᵀ tanh(W [q ; k])", "Luong et al. 2015",
          "regard.Concat(q_dim, k_dim, hidden)", lambda d: scores.Concat(d, d, d)),
         ("Location", "f(q, position) = W q", "Luong et al. 2015",
-         "regard.Location(q_dim, max_length)", lambda d: scores.Location(d, LENGTH)),
+         "regard.Location(q_dim, max_length)", lambda d: scores.Location(d, LONGEST)),
         ("Your own", "f(q, k) = − |q − k|", "any callable", "lambda q, k: -torch.cdist(q, k)",
          lambda d: _negative_distance),
     ]  # fmt: skip
@@ -65,7 +64,7 @@ def _scores() -> Iterator[Exhibit]:
         code = f"regard.attend(q, k, v, score={code})"
         about = ("Score functions", name, formula, paper, code, caption)
         weights = _weights(target, source, score=small).detach()
-        yield Exhibit(*about, weights, TARGET, SOURCE, _cost(score=large))
+        yield Exhibit(*about, weights, TARGET, SOURCE, partial(_timed, score=large))
 
 
 def _normalizers() -> Iterator[Exhibit]:
@@ -87,12 +86,15 @@ def _normalizers() -> Iterator[Exhibit]:
         code = f'regard.attend(q, k, v, normalize="{key}")'
         about = ("Normalizers", name, formula, paper, code, caption)
         weights = _weights(target, source, normalize=key)
-        yield Exhibit(*about, weights, TARGET, SOURCE, _cost(normalize=key))
+        yield Exhibit(*about, weights, TARGET, SOURCE, partial(_timed, normalize=key))
 
 
 def _masks() -> Iterator[Exhibit]:
     clauses = torch.tensor([0] * 4 + [1] * 3 + [2] * 6)
-    long = torch.arange(LENGTH) // 64
+
+    def texts(length: int) -> Tensor:
+        return clauses if length == len(clauses) else torch.arange(length) // 64
+
     table: list[tuple[str, str, str, Callable[[int], masks.Mask | None]]] = [
         ("No mask", "mask=None", "Self-attention: all words to all words.", lambda n: None),
         ("Causal", "mask=regard.causal()", "Later words are hidden.", lambda n: masks.causal()),
@@ -101,25 +103,26 @@ def _masks() -> Iterator[Exhibit]:
         ("Lengths", "mask=regard.lengths(torch.tensor(9))", "The last words are padding.",
          lambda n: masks.lengths(torch.tensor(n * 9 // 13))),
         ("Segments", "mask=regard.segments(ids)", "Three texts packed into one sequence.",
-         lambda n: masks.segments(clauses if n == 13 else long)),
+         lambda n: masks.segments(texts(n))),
         ("Composed", "mask=regard.causal() & regard.segments(ids)", "Masks compose with & | ~.",
-         lambda n: masks.causal() & masks.segments(clauses if n == 13 else long)),
+         lambda n: masks.causal() & masks.segments(texts(n))),
     ]  # fmt: skip
     source, _ = words()
     for name, code, caption, make in table:
         code = f"regard.attend(x, x, x, {code})"
         about = ("Masks", name, "w = softmax(s + mask)", "True = may attend", code, caption)
         weights = _weights(source / 3, source, mask=make(len(SOURCE)))
-        yield Exhibit(*about, weights, SOURCE, SOURCE, _cost(mask=make(LENGTH)))
+        timed = lambda n, make=make: _timed(n, mask=make(n))  # noqa: E731
+        yield Exhibit(*about, weights, SOURCE, SOURCE, timed)
 
 
 def _weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
     return attend(query, key, key, return_map=True, **options).map.dense()
 
 
-def _cost(**options: Any) -> str:
-    x = torch.randn(1, LENGTH, WIDTH)
-    return cost(partial(attend, x, x, x, **options))
+def _timed(length: int, **options: Any) -> Callable[[], Any]:
+    x = torch.randn(1, length, WIDTH)
+    return partial(attend, x, x, x, **options)
 
 
 def _negative_distance(query: Tensor, key: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard import layers
 from regard.attention import Attended, attend, attend_linear
-from regard.visual.gallery.exhibit import LENGTH, SOURCE, TARGET, WIDTH, Exhibit, cost, train, words
+from regard.visual.gallery.exhibit import SOURCE, TARGET, WIDTH, Exhibit, Timed, train, words
 from regard.visual.gallery.exhibit import WORD_WIDTH as D
 
 
@@ -26,82 +26,82 @@ Maker = Callable[[], Labelled]
 
 def exhibits() -> Iterator[Exhibit]:
     """Every layer; what has parameters to learn is trained on the sentence."""
-    for number, (room, name, formula, paper, code, caption, draw, run) in enumerate(_table()):
+    for number, (room, name, formula, paper, code, caption, draw, timed) in enumerate(_table()):
         torch.manual_seed(20 + number)
         with torch.no_grad():
             shown = draw()
-            spent = cost(run())
-        yield Exhibit(room, name, formula, paper, code, caption, *shown, spent)
+        yield Exhibit(room, name, formula, paper, code, caption, *shown, timed)
 
 
-def _table() -> list[tuple[str, str, str, str, str, str, Maker, Callable[[], Any]]]:
+def _table() -> list[tuple[str, str, str, str, str, str, Maker, Timed]]:
     return [
         ("Local and hard", "Local, monotonic", "w(s) = softmax over [t − D, t + D]",
          "Luong et al. 2015, local-m", "layers.LocalAttention(dim, window=2)",
-         "A window that moves along.", _local, lambda: _timed(layers.LocalAttention(WIDTH, 8))),
+         "A window that moves along.", _local,
+         lambda n: _timed(n, layers.LocalAttention(WIDTH, 8))),
         ("Local and hard", "Local, predictive",
          "w(s) = softmax(s) · exp(−(s − p)² / 2σ²), p = S · sigmoid(v · tanh(W h))",
          "Luong et al. 2015, local-p",
          "layers.LocalAttention(dim, window=3, center=layers.PredictedCenter(dim))",
          "Each query predicts where to look; here it was given the right position.", _predictive,
-         lambda: _timed(layers.LocalAttention(WIDTH, 8, center=layers.PredictedCenter(WIDTH)))),
+         lambda n: _timed(n, _predicting(WIDTH))),
         ("Local and hard", "Hard", "C = V[argmax s]", "Xu et al. 2015",
          'layers.HardAttention(dim, score="scaled_dot")',
          "One value is fetched; training goes straight through, by Gumbel noise or REINFORCE.",
-         _hard, lambda: _timed(layers.HardAttention(WIDTH).eval())),
+         _hard, lambda n: _timed(n, layers.HardAttention(WIDTH).eval())),
         ("Several heads", "Multi-head, head 0", "head = attend(Q W_Q, K W_K, V W_V)",
          "Vaswani et al. 2017", "layers.MultiHeadAttention(dim, heads=4)",
          "Each head has its own projection of the words.", lambda: _head(),
-         lambda: _timed(layers.MultiHeadAttention(WIDTH, 4))),
+         lambda n: _timed(n, layers.MultiHeadAttention(WIDTH, 4))),
         ("Several heads", "Grouped-query, head 0", "heads share keys and values",
          "Ainslie et al. 2023", "layers.MultiHeadAttention(dim, heads=4, kv_heads=1)",
          "Four heads, one set of keys.", lambda: _head(kv_heads=1),
-         lambda: _timed(layers.MultiHeadAttention(WIDTH, 4, kv_heads=1))),
+         lambda n: _timed(n, layers.MultiHeadAttention(WIDTH, 4, kv_heads=1))),
         ("Several heads", "Multi-dimensional, feature 0",
          "C_id = Σ_j softmax_j(c · tanh((q_id + k_jd) / c)) v_jd", "Shen et al. 2018 (DiSAN)",
          "layers.MultiDimensionalAttention(dim)", "Every feature has a map of its own.", _feature,
-         lambda: _timed(layers.MultiDimensionalAttention(WIDTH))),
+         lambda n: _timed(n, layers.MultiDimensionalAttention(WIDTH))),
         ("Several heads", "Differential, head 0",
          "softmax(Q₁ K₁ᵀ / √d) − λ softmax(Q₂ K₂ᵀ / √d)", "Ye et al. 2024",
          "layers.DifferentialAttention(dim, heads=4)",
          "Two maps subtracted: trained to attend to the word before; negative is shown as 0.",
          lambda: _previous_word(layers.DifferentialAttention(D, 4)),
-         lambda: _timed(layers.DifferentialAttention(WIDTH, 4))),
+         lambda n: _timed(n, layers.DifferentialAttention(WIDTH, 4))),
         ("Several heads", "Latent, head 0",
          "k = [W_UK c ; RoPE(W_KR x)], v = W_UV c, c = norm(W_DKV x)", "DeepSeek-V2 (2024)",
          "layers.LatentAttention(dim, heads=4, latent=8, rotary=4)",
          "Keys and values from one small vector: trained to attend to the word before.",
          lambda: _previous_word(layers.LatentAttention(D, 4, latent=8, rotary=4)),
-         lambda: _timed(layers.LatentAttention(WIDTH, 4, latent=16, rotary=8))),
+         lambda n: _timed(n, layers.LatentAttention(WIDTH, 4, latent=16, rotary=8))),
         ("Positions", "Sinusoidal", "x + sin / cos(position / 10000^(2i/d))", "Vaswani et al. 2017",
          "layers.PositionalEncoding(dim)",
          "Positions alone, compared with each other: near ones look alike.", _sinusoids,
-         lambda: _timed(layers.PositionalEncoding(WIDTH))),
+         lambda n: _timed(n, layers.PositionalEncoding(WIDTH))),
         ("Positions", "Rotary", "q, k turned by position · θ", "Su et al. 2021",
          "layers.MultiHeadAttention(dim, heads, position=layers.Rotary(head_dim))",
          "The same word everywhere: only distance is left.", _rotary,
-         lambda: _timed(layers.MultiHeadAttention(WIDTH, 4, position=layers.Rotary(16)))),
+         lambda n: _timed(n, layers.MultiHeadAttention(WIDTH, 4, position=layers.Rotary(16)))),
         ("Positions", "ALiBi", "s − slope · |i − j|", "Press et al. 2022",
          "layers.MultiHeadAttention(dim, heads, position=layers.ALiBi(heads))",
          "Far keys are penalized.", _alibi,
-         lambda: _timed(layers.MultiHeadAttention(WIDTH, 4, position=layers.ALiBi(4)))),
+         lambda n: _timed(n, layers.MultiHeadAttention(WIDTH, 4, position=layers.ALiBi(4)))),
         ("Efficient", "Efficient attention", "C = ρ(Q) (ρ(K)ᵀ V)", "Shen et al. 2018",
          "regard.attend_linear(q, k, v)", "The implied map, which is never computed.",
-         lambda: _linear(causal=False), lambda: _timed(attend_linear, inputs=3)),
+         lambda: _linear(causal=False), lambda n: _timed(n, attend_linear, inputs=3)),
         ("Efficient", "Efficient, causal", "Σ_{j≤i} e^{k_j} v_jᵀ / Σ_{j≤i} e^{k_j}",
          "Shen et al. 2018", "regard.attend_linear(q, k, v, causal=True)",
          "A running state replaces the past.", lambda: _linear(causal=True),
-         lambda: _timed(partial(attend_linear, causal=True), inputs=3)),
+         lambda n: _timed(n, partial(attend_linear, causal=True), inputs=3)),
         ("Efficient", "Gated delta recurrence",
          "S_t = (I − β_t k_t k_tᵀ) α_t S_{t−1} + β_t k_t v_tᵀ,  o_t = S_tᵀ q_t",
          "Yang et al. 2024", "regard.attend_linear(q, k, v, causal=True, log_decay=g, beta=b)",
          "The implied map of a state that decays and corrects itself; negative is shown as 0.",
          _recurrence,
-         lambda: _timed(partial(attend_linear, causal=True, log_decay=-0.1), inputs=3)),
+         lambda n: _timed(n, partial(attend_linear, causal=True, log_decay=-0.1), inputs=3)),
         ("Two inputs, levels, graphs, memory", "Co-attention", "C = tanh(Qᵀ W_b V)",
          "Lu et al. 2016", "layers.CoAttention(left_dim, right_dim, hidden)",
          "The affinity of both sentences, with W_b = 1 / d; negative is shown as 0.", _co,
-         lambda: _timed(layers.CoAttention(WIDTH, WIDTH, WIDTH), inputs=2)),
+         lambda n: _timed(n, layers.CoAttention(WIDTH, WIDTH, WIDTH), inputs=2)),
         ("Two inputs, levels, graphs, memory", "Hierarchical",
          "words → sentences → document, α = softmax(uᵀ tanh(W h + b))", "Yang et al. 2016",
          "layers.HierarchicalAttention(dim)",
@@ -290,24 +290,28 @@ def _memory() -> Labelled:
 # ------------------------------------------------------------------ functions to time
 
 
-def _timed(function: Callable[..., Any], *, inputs: int = 1) -> Callable[[], Any]:
-    x = torch.randn(1, LENGTH, WIDTH)
+def _timed(length: int, function: Callable[..., Any], *, inputs: int = 1) -> Callable[[], Any]:
+    x = torch.randn(1, length, WIDTH)
     return lambda: function(*[x] * inputs)
 
 
-def _timed_document() -> Callable[[], Any]:
+def _predicting(dim: int) -> layers.LocalAttention:
+    return layers.LocalAttention(dim, 8, center=layers.PredictedCenter(dim))
+
+
+def _timed_document(length: int) -> Callable[[], Any]:
     layer = layers.HierarchicalAttention(WIDTH)
-    document = torch.randn(1, LENGTH // 32, 32, WIDTH)
+    document = torch.randn(1, length // 32, 32, WIDTH)
     return lambda: layer(document)
 
 
-def _timed_graph() -> Callable[[], Any]:
+def _timed_graph(length: int) -> Callable[[], Any]:
     layer = layers.GraphAttention(WIDTH, WIDTH)
-    nodes, edges = torch.randn(LENGTH, WIDTH), _chain(LENGTH)
+    nodes, edges = torch.randn(length, WIDTH), _chain(length)
     return lambda: layer(nodes, edges)
 
 
-def _timed_memory() -> Callable[[], Any]:
-    layer = layers.MemoryAttention(WIDTH, slots=LENGTH, width=WIDTH)
+def _timed_memory(length: int) -> Callable[[], Any]:
+    layer = layers.MemoryAttention(WIDTH, slots=length, width=WIDTH)
     state, x = layer.start(batch=1), torch.randn(1, WIDTH)
     return lambda: layer.step(x, state)

@@ -7,8 +7,9 @@ export const ORDERS = ["byLayer", "entropy", "sink", "diagonal", "previous", "ne
 
 export class Heads extends Panel {
   build() {
-    this.select = element("select", { id: "regard-sort", onchange: () => this.view.change({ sort: this.select.value }) });
-    this.label = element("label", { for: "regard-sort" });
+    const id = `${this.view.prefix}-sort`;
+    this.select = element("select", { id, onchange: () => this.view.change({ sort: this.select.value }) });
+    this.label = element("label", { for: id });
     this.grid = element("div", { class: "grid", role: "group", "data-aria": "heads" });
     this.append(element("div", { class: "tools" }, this.label, this.select), this.grid);
     this.grid.addEventListener("keydown", (event) => this.press(event));

@@ -1,17 +1,7 @@
-// <regard-page>: a title, linked views of one payload, and their settings.
+// <regard-page>: a title, and the linked views of one payload.
 
-import "regard/graph.js";
-import "regard/heads.js";
-import "regard/heatmap.js";
-import "regard/links_table.js";
-import "regard/strip.js";
-import "regard/workflow.js";
+import "regard/views.js";
 import { element } from "regard/panel.js";
-import { Payload } from "regard/payload.js";
-import { View } from "regard/view.js";
-import { LANGUAGES } from "regard/texts.js";
-
-const SECTIONS = ["strip", "heatmap", "heads", "workflow", "graph", "table"];
 
 export class Page extends HTMLElement {
   /**
@@ -20,152 +10,44 @@ export class Page extends HTMLElement {
    * @param {(name: string) => string | Promise<string>} chunk
    */
   async show(data, chunk) {
-    this.view = new View(new Payload(data, chunk), {
-      language: data.language, curve: data.curve ?? "linear", call: data.call ?? 0, heads: data.heads ?? [0],
-    });
-    this.view.addEventListener("change", (event) => this.onChange(event.detail));
-    this.replaceChildren(this.header(), this.main());
+    this.data = data;
+    this.views = document.createElement("regard-views");
+    this.views.isPage = true;
+    this.replaceChildren(this.header(), element("main", {}, this.views));
+    const shown = this.views.show(data, chunk, { language: data.language });
+    this.views.view.addEventListener("change", (event) => this.onChange(event.detail));
     this.translate();
-    await this.view.load(["trace", "call"]);
+    await shown;
     this.dataset.ready = String(Math.round(performance.now()));
+  }
+
+  get view() {
+    return this.views.view;
   }
 
   /** The title: the model, its input and its output, as far as they are known. */
   header() {
-    const { model, input, output } = this.view.payload.data;
+    const { model, input, output } = this.data;
     this.heading = element("h1");
+    this.skip = element("a", { class: "skip", href: "#regard-heatmap" });
     const parts = [input, output].filter(Boolean).map((text) => element("bdi", {}, text));
     if (parts.length === 2) parts.splice(1, 0, " → ");
-    return element("header", {}, element("a", { class: "skip", href: "#regard-heatmap", "data-text": "skip" }),
-      this.heading, element("p", { class: "text", title: model }, ...parts));
-  }
-
-  settings() {
-    const { view } = this;
-    const tools = element("section", { class: "toolbar", "data-aria": "settings" },
-      this.picker("layer", this.calls(), view.call, (value) => this.pick(Number(value))),
-      this.slider("share", 5, 100, Math.round(view.share * 100), (value) => view.change({ share: value / 100 }), (v) => `${v} %`),
-      this.picker("colors", [["viridis"], ["gray"]], view.colors, (colors) => view.change({ colors })),
-      this.picker("scaleRange", [["fixed"], ["data"]], view.range, (range) => view.change({ range })),
-      this.picker("curve", [["linear"], ["root"]], view.curve, (curve) => view.change({ curve })),
-      this.picker("theme", [["auto"], ["light"], ["dark"]], view.theme, (theme) => view.change({ theme })),
-      this.picker("language", Object.entries(LANGUAGES), view.language, (language) => view.change({ language })));
-    if (view.payload.traces.length > 1) tools.prepend(this.checkpoints());
-    return tools;
-  }
-
-  calls() {
-    return this.view.payload.traces[this.view.trace].calls.map(({ name }, call) => [String(call), name]);
-  }
-
-  pick(call) {
-    this.view.change({ call, heads: [this.view.payload.call(this.view.trace, call).firstHead ?? 0] });
-  }
-
-  picker(word, options, selected, act) {
-    const id = `regard-${word}`;
-    const select = element("select", { id, onchange: () => act(select.value) });
-    select.append(...options.map(([value, text]) =>
-      element("option", { value, selected: value === String(selected), "data-text": text ? null : value }, text ?? "")));
-    return element("div", { class: "field" }, element("label", { for: id, "data-text": word }), select);
-  }
-
-  slider(word, least, most, value, act, write) {
-    const id = `regard-${word}`;
-    const output = element("output", { for: id }, write(value));
-    const input = element("input", {
-      id, type: "range", min: least, max: most, value,
-      oninput: () => {
-        output.textContent = write(Number(input.value));
-        input.setAttribute("aria-valuetext", output.textContent);
-        act(Number(input.value));
-      },
-    });
-    input.setAttribute("aria-valuetext", output.textContent);
-    return element("div", { class: "field" }, element("label", { for: id, "data-text": word }), input, output);
-  }
-
-  /** The slider over the checkpoints of a run: how the alignment was learned. */
-  checkpoints() {
-    const { traces } = this.view.payload;
-    const field = this.slider("checkpoint", 0, traces.length - 1, this.view.trace,
-      (trace) => this.view.change({ trace }), (trace) => traces[trace].label);
-    const input = field.querySelector("input");
-    this.player = element("button", { type: "button", onclick: () => this.play(input) });
-    field.append(this.player);
-    return field;
-  }
-
-  play(input) {
-    if (this.playing) {
-      clearInterval(this.playing);
-      this.playing = null;
-    } else {
-      const { length } = this.view.payload.traces;
-      if (Number(input.value) === length - 1) input.value = -1;
-      this.playing = setInterval(() => {
-        input.value = Number(input.value) + 1;
-        input.dispatchEvent(new Event("input"));
-        if (Number(input.value) === length - 1) this.play(input);
-      }, 700);
-    }
-    this.translate();
-  }
-
-  main() {
-    this.live = element("p", { class: "sentence", role: "status", "aria-live": "polite" });
-    const main = element("main", {}, this.live);
-    for (const name of SECTIONS) {
-      const panel = document.createElement(`regard-${name}`);
-      const help = element("p", { class: "small help", id: `regard-${name}-help`, "data-text": `${name}Help` });
-      const heading = element("h2", { id: `regard-${name}-title`, "data-text": name });
-      const section = element("section", { class: name, id: `regard-${name}`, "aria-labelledby": heading.id },
-        element("div", { class: "heading" }, heading, name === "heatmap" ? document.createElement("regard-scale") : null),
-        help, panel);
-      main.append(section);
-      panel.view = this.view;
-      if (name === "heads") main.append(this.settings());
-    }
-    main.querySelector("regard-scale").view = this.view;
-    this.origin = element("dl");
-    main.append(element("details", { class: "provenance" },
-      element("summary", { "data-text": "provenance" }), this.origin));
-    return main;
+    return element("header", {}, this.skip, this.heading, element("p", { class: "text", title: model }, ...parts));
   }
 
   onChange(changed) {
     if (changed.has("theme")) document.documentElement.dataset.theme = this.view.theme;
     if (changed.has("language")) this.translate();
-    if (changed.has("call") || changed.has("trace")) {
-      this.querySelector("#regard-layer").value = String(this.view.call);
-    }
-    if (changed.has("call") || changed.has("trace") || changed.has("language")) {
-      this.origin.replaceChildren(...Object.entries(this.view.about.provenance).flatMap(([name, value]) => [
-        element("dt", {}, this.view.name(name)), element("dd", {}, String(value))]));
-    }
-    if (!this.view.map || this.speaking) return;
-    this.speaking = requestAnimationFrame(() => {
-      this.speaking = null;
-      this.live.textContent = this.view.sentence();
-      if (this.view.locked) this.live.append(element("span", { class: "small" }, ` (${this.view.text("locked")})`));
-    });
   }
 
-  /** Write every text of the interface in the selected language. */
   translate() {
     const { view } = this;
-    const { model, input, output } = view.payload.data;
+    const { model, input, output } = this.data;
     document.documentElement.lang = view.language;
+    this.skip.textContent = view.text("skip");
     this.heading.textContent = model ? `${view.text("title")}: ${model}` : view.text("title");
     const about = [input, output].filter(Boolean).join(" → ");
     document.title = [about, this.heading.textContent].filter(Boolean).join(" · ");
-    for (const part of this.querySelectorAll("[data-text]")) part.textContent = view.text(part.dataset.text);
-    for (const part of this.querySelectorAll("[data-tooltip]")) {
-      part.setAttribute("aria-label", view.text(part.dataset.tooltip));
-      part.title = view.text(part.dataset.tooltip);
-    }
-    for (const part of this.querySelectorAll("[data-aria]")) part.setAttribute("aria-label", view.text(part.dataset.aria));
-    if (this.player) this.player.textContent = view.text(this.playing ? "pause" : "play");
   }
 }
 

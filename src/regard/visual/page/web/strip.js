@@ -77,7 +77,7 @@ export class Strip extends Panel {
       for (const index of indices) {
         if (index !== before + 1) words.push(element("span", { class: "gap", role: "presentation" }, "…"));
         const word = element("span", {
-          class: "word", role: "option", id: `regard-${side}-${index}`, dir: "auto",
+          class: "word", role: "option", id: `${this.view.prefix}-${side}-${index}`, dir: "auto",
           "aria-selected": "false", "data-index": index,
         });
         word.textContent = tokenText(labels[index]);

@@ -3,10 +3,13 @@
 import { links, meanOf } from "regard/weights.js";
 import { nameText, number, tokenText, translate } from "regard/texts.js";
 
+let count = 0; // of views in the document, whose elements have different ids
+
 export class View extends EventTarget {
   constructor(payload, settings) {
     super();
     this.payload = payload;
+    this.prefix = count++ ? `regard${count}` : "regard";
     Object.assign(this, {
       trace: payload.traces.length - 1,
       call: 0,

@@ -1,12 +1,12 @@
-"""A real server on loopback, in a thread."""
+"""A real server on loopback, in a thread, and a client that sends any header."""
 
 import http.client
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import pytest
 import uvicorn
 
 from regard.web.server import listen
@@ -35,7 +35,7 @@ class Client:
     def __call__(
         self, method: str, path: str, given: Any = None, headers: dict[str, str] | None = None
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         sent = {"Content-Type": "application/json"} if given is not None else {}
         body = given if given is None or isinstance(given, bytes) else json.dumps(given).encode()
         try:
@@ -47,23 +47,18 @@ class Client:
             connection.close()
 
 
-@pytest.fixture
-def serve() -> Iterator[Callable[[Any], Client]]:
-    """Run applications on free ports until the test ends."""
-    running: list[tuple[uvicorn.Server, threading.Thread]] = []
-
-    def start(app: Any) -> Client:
-        listening = listen("127.0.0.1", 0)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        while not server.started and thread.is_alive():
-            thread.join(0.01)
-        running.append((server, thread))
-        return Client(listening.getsockname()[1])
-
-    yield start
-    for server, thread in running:
-        server.should_exit = True
-        server.force_exit = True
+@contextmanager
+def serving(app: Any, port: int = 0) -> Iterator[Client]:
+    """Answer requests until the block ends."""
+    listening = listen("127.0.0.1", port)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    while not server.started and thread.is_alive():
+        thread.join(0.01)
+    try:
+        yield Client(listening.getsockname()[1])
+    finally:
+        server.should_exit = server.force_exit = True
         thread.join(10)
+        listening.close()

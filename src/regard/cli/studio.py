@@ -1,0 +1,47 @@
+"""`regard studio`: work with trained models in the browser."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import flag, option
+
+
+def studio(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUN", help="Run directories, or folders of runs, to offer."),
+    ] = None,
+    out: Annotated[Path, option("Folder of new runs.", "DIR")] = Path("runs"),
+    host: Annotated[str, option("Address to listen on.", "HOST")] = "127.0.0.1",
+    port: Annotated[int, option("Port; 0 is any free one.", least=0, most=65535)] = 8400,
+    token: Annotated[
+        str | None,
+        option("Secret of the address; elsewhere than on 127.0.0.1 one is made.", "TEXT"),
+    ] = None,
+    browse: Annotated[bool, flag("--open/--no-open", "Open the page in a browser.")] = True,
+) -> None:
+    """Look at models, edit, compare and train them in the browser.
+
+    Runs below --out are offered too. A training goes on when the studio ends.
+    """
+    for run in runs or []:
+        if not run.is_dir():
+            raise FileNotFoundError(f"{run} is not a directory: give runs, or folders of runs")
+    from regard.studio import create_studio
+    from regard.web import is_loopback, make_token, run_server
+
+    if token is None and not is_loopback(host):
+        token = make_token()
+    app = create_studio(runs or [], home=out, host=host, token=token)
+
+    def ready(address: str) -> None:
+        page = f"{address}/#token={token}" if token else f"{address}/"
+        print(f"regard studio: {page} (Ctrl-C ends it)", flush=True)
+        if browse and is_loopback(host):
+            import webbrowser
+
+            webbrowser.open(page)
+
+    run_server(app, host=host, port=port, ready=ready)

@@ -1,0 +1,191 @@
+"""Trainings as processes of their own: they go on without the studio, and are found again."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from regard.core.files import atomic_file
+from regard.recipes import load_recipe
+from regard.studio.messages import Point, Progress, Start
+from regard.studio.runs import checkpoints
+from regard.tasks import TASKS
+from regard.training import read_config
+from regard.training.metrics import read_metrics
+from regard.training.run_directory import check_free
+from regard.web import RequestError
+
+FOLDER = ".studio"  # beside the runs: logs, process numbers and configurations of trainings
+MOST_RUNNING = 2
+MOST_POINTS = 2000
+DEFAULTS = ("training.keep=100", "training.log_every=10")  # for the slider and the curve
+
+
+class Jobs:
+    """The trainings below one folder.
+
+    A training holds a lock on its log, which ends with it: that is how it is known to run,
+    whatever started it or was restarted since.
+
+    Args:
+        home: the folder of new runs
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.folder = home / FOLDER
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def names(self) -> list[str]:
+        """Return the names of all trainings that the studio has started here."""
+        return sorted(file.stem for file in self.folder.glob("*.json"))
+
+    def start(self, given: Start, data: dict[str, Any] | None) -> str:
+        """Start a training and return the name of its run.
+
+        Args:
+            data: the configuration for an uploaded file, instead of a recipe
+
+        Raises:
+            ValueError: an unknown recipe or setting
+            FileExistsError: if there is a run of this name
+        """
+        if (given.recipe is None) == (data is None):
+            raise RequestError(422, "give either a recipe or an uploaded file", "recipe")
+        tables = data if data is not None else load_recipe(str(given.recipe))
+        try:
+            config = read_config(tables, [*DEFAULTS, *given.settings])
+            task = TASKS[config.task]
+            for name, kind in task.tables:  # wrong values are found before a process starts
+                kind.model_validate(getattr(config, name))
+        except ValueError as error:
+            raise RequestError(422, " ".join(str(error).split()), "settings") from error
+        run = self.home / given.name
+        try:
+            check_free(run)
+        except FileExistsError as error:
+            raise RequestError(409, f"there is a run named {given.name} already", "name") from error
+        if self.is_alive(given.name):
+            raise RequestError(409, f"{given.name} is training already", "name")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.folder / f"{given.name}.toml"
+        file.write_text(tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)), "utf-8")
+        self._spawn(given.name, [str(file), "--out", str(run)])
+        return given.name
+
+    def control(self, name: str, action: str) -> None:
+        """Pause, resume or stop a training; one that is stopped saves its state first.
+
+        Raises:
+            RequestError: 409 if it is not in a state for that
+        """
+        state, record = self.state(name), self._record(name)
+        if state not in ("running", "paused"):
+            if action == "resume" and (self.home / name / "config.toml").is_file():
+                if state == "finished":
+                    raise RequestError(409, f"{name} is finished", "action")
+                self._spawn(name, ["--resume", str(self.home / name)])
+                return
+            raise RequestError(409, f"{name} is not running", "action")
+        if not record:
+            raise RequestError(409, f"{name} was not started by the studio", "action")
+        process = int(record["process"])
+        if action == "pause":
+            os.killpg(process, signal.SIGSTOP)
+        else:
+            os.killpg(process, signal.SIGCONT)
+        if action == "stop":
+            os.killpg(process, signal.SIGINT)
+        self._write(name, {**record, "paused": action == "pause"})
+
+    def state(self, name: str) -> str:
+        """Return "running", "paused", "finished", "stopped", "failed" or "unknown"."""
+        if self.is_alive(name):
+            return "paused" if self._record(name).get("paused") else "running"
+        run = self.home / name
+        metrics = run / "metrics.jsonl"
+        if metrics.is_file() and any("finished" in line for line in read_metrics(metrics)[-3:]):
+            return "finished"
+        if self._record(name) and not self._was_stopped(name):
+            return "failed"
+        return "stopped" if checkpoints(run) else "unknown"
+
+    def progress(self, name: str, after: int = -1) -> Progress:
+        """Return how far a training is, with the lines of its log after a step."""
+        run = self.home / name
+        lines = read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").is_file() else []
+        points = [_point(line) for line in lines if line["step"] > after]
+        state = self.state(name)
+        metric = next((k for p in reversed(points) for k in p.valid if k != "loss"), None)
+        return Progress(
+            run=name,
+            state=state,
+            points=points[:: len(points) // MOST_POINTS + 1],
+            checkpoints=checkpoints(run),
+            metric=metric,
+            message=self._last_line(name) if state == "failed" else None,
+        )
+
+    def is_alive(self, name: str) -> bool:
+        """Return whether the process of a training is there."""
+        child = self.children.get(name)
+        if child is not None and child.poll() is not None:
+            del self.children[name]
+        log = self.folder / f"{name}.log"
+        if not log.is_file():
+            return False
+        with log.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def _spawn(self, name: str, arguments: list[str]) -> None:
+        running = sum(self.is_alive(each) for each in self.names())
+        if running >= MOST_RUNNING:
+            raise RequestError(409, f"{running} trainings are running: stop or finish one first")
+        command = [sys.executable, "-m", "regard", "train", *arguments]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the child keeps it
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.children[name] = child
+        self._write(name, {"process": child.pid, "paused": False})
+
+    def _write(self, name: str, record: dict[str, Any]) -> None:
+        with atomic_file(self.folder / f"{name}.json") as part:
+            part.write_text(json.dumps(record), "utf-8")
+
+    def _record(self, name: str) -> dict[str, Any]:
+        file = self.folder / f"{name}.json"
+        return json.loads(file.read_text("utf-8")) if file.is_file() else {}
+
+    def _was_stopped(self, name: str) -> bool:
+        return "stopped after step" in self._last_line(name)
+
+    def _last_line(self, name: str) -> str:
+        file = self.folder / f"{name}.log"
+        text = file.read_text("utf-8", "replace")[-4000:] if file.is_file() else ""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1][:500] if lines else "the training ended without a message"
+
+
+def _point(line: dict[str, Any]) -> Point:
+    valid = {
+        name.removeprefix("valid/"): value
+        for name, value in line.items()
+        if name.startswith("valid/") and isinstance(value, int | float)
+    }
+    return Point(step=line["step"], seconds=line.get("seconds"), loss=line.get("loss"), valid=valid)

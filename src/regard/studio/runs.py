@@ -1,0 +1,124 @@
+"""The runs below the given folders, and their models."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.tasks import load
+from regard.training import read_run_config
+from regard.training.metrics import read_metrics
+from regard.training.weights import put_weights, read_tensors
+
+MOST_RUNS = 500
+MOST_LOADED = 6  # models in memory
+PATTERNS = ("*/config.toml", "*/*/config.toml")
+
+
+class Runs:
+    """The runs that a person may open: run directories, or folders that contain some.
+
+    Args:
+        folders: what was given on the command line
+        home: the folder of new runs, which is created when the first training starts
+    """
+
+    def __init__(self, folders: Sequence[Path], home: Path) -> None:
+        self.folders, self.home = [*folders, home], home
+        self._found: dict[str, Path] = {}
+        self._loaded: OrderedDict[tuple[Path, int | None], tuple[float, Any]] = OrderedDict()
+
+    def find(self) -> dict[str, Path]:
+        """Return every run by its name: the folder of the run, with its parent if two are alike."""
+        found: dict[str, Path] = {}
+        known: set[Path] = set()
+        for run in self._directories():
+            if run in known or len(found) == MOST_RUNS:
+                continue
+            known.add(run)
+            name = run.name if run.name not in found else f"{run.parent.name}/{run.name}"
+            found.setdefault(name, run)
+        self._found = found
+        return found
+
+    def path(self, name: str) -> Path:
+        """Return the directory of a run of the list.
+
+        Raises:
+            FileNotFoundError: if there is no run of this name below the folders
+            ValueError: if a file of the run is a link to somewhere else
+        """
+        run = self._known(name)
+        for file in (*run.iterdir(), *run.glob("checkpoints/*"), *run.glob("checkpoints/*/*")):
+            if not file.resolve().is_relative_to(run):
+                raise ValueError(f"{name}: {file.name} is a link out of the run, which is refused")
+        return run
+
+    def _known(self, name: str) -> Path:
+        """The directory of a run; the folders are read again if it is not known, or is gone."""
+        run = self._found.get(name)
+        if run is None or not (run / "config.toml").is_file():
+            run = self.find().get(name)
+        if run is None:
+            raise FileNotFoundError(f"there is no run named {name[:100]!r} below the given folders")
+        return run
+
+    def predictor(self, name: str, checkpoint: int | None = None) -> Any:
+        """Return the predictor of a run, with the weights of a checkpoint if one is given."""
+        run = self._known(name)
+        weights = run / "model.safetensors"
+        if checkpoint is not None:
+            weights = run / "checkpoints" / f"step-{checkpoint}" / "model.safetensors"
+            if not weights.is_file():
+                raise FileNotFoundError(f"{name} has no checkpoint of step {checkpoint}")
+        changed = weights.stat().st_mtime if weights.is_file() else 0.0
+        key = (run, checkpoint)
+        if self._loaded.get(key, (None,))[0] != changed:
+            predictor = load(self.path(name))
+            if checkpoint is not None:
+                put_weights(predictor.model, read_tensors(weights), source=weights.name)
+            self._loaded[key] = changed, predictor
+        self._loaded.move_to_end(key)
+        while len(self._loaded) > MOST_LOADED:
+            self._loaded.popitem(last=False)
+        return self._loaded[key][1]
+
+    def _directories(self) -> Iterator[Path]:
+        """Run directories, resolved; a link that leads out of its folder is left out."""
+        for folder in self.folders:
+            root = folder.resolve()
+            if (root / "config.toml").is_file():
+                yield root
+                continue
+            configs = sorted(config for pattern in PATTERNS for config in root.glob(pattern))
+            for run in (config.parent.resolve() for config in configs):
+                if run.is_relative_to(root):
+                    yield run
+
+
+def checkpoints(run: Path) -> list[int]:
+    """Return the steps of the checkpoints of a run, in order."""
+    found = run.glob("checkpoints/step-*/model.safetensors")
+    steps = (file.parent.name.removeprefix("step-") for file in found)
+    return sorted(int(step) for step in steps if step.isdigit())
+
+
+def final_metrics(run: Path) -> dict[str, float]:
+    """Return the metrics of the model of a run: at the end, or at its best evaluation so far."""
+    file = run / "metrics.jsonl"
+    if not file.is_file():
+        return {}
+    found: dict[str, float] = {}
+    for line in read_metrics(file):
+        for prefix in ("model/", "valid/"):
+            own = {k.removeprefix(prefix): v for k, v in line.items() if k.startswith(prefix)}
+            found = {k: float(v) for k, v in own.items() if isinstance(v, int | float)} or found
+    return found
+
+
+def describe(run: Path) -> tuple[str, str]:
+    """Return the task of a run and the kind of its model."""
+    config = read_run_config(run)
+    model = config.model
+    name = str(model.get("kind", model.get("preset", config.task)))
+    return config.task, f"{name} ({model['score']})" if "score" in model else name

@@ -1,0 +1,130 @@
+"""Trainings that the studio starts: processes of their own, found again by their directory."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.studio import create_studio
+from regard.studio.jobs import Jobs
+
+QUICK = ["data.count=400", "data.valid_count=10", "data.test_count=10", "training.threads=1"]
+SMALL = ["model.hidden=8", "model.embedding=8"]
+
+
+def start(client: Any, **given: Any) -> Any:
+    body = {"name": "new", "recipe": "copy", "settings": [*QUICK, *SMALL], **given}
+    return client("POST", "/api/v1/training", body)
+
+
+def until(condition: Any, seconds: float = 90) -> Any:
+    for _ in range(int(seconds / 0.1)):
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError("never true")
+
+
+@pytest.mark.slow
+def test_a_training_runs_pauses_resumes_and_survives_the_studio(serve, tmp_path):
+    home = tmp_path / "runs"
+    client = serve(create_studio([], home=home))
+    long = ["training.epochs=", "training.steps=100000", "training.evaluate_every=20"]
+    answer = start(client, settings=[*QUICK, *SMALL, *long])
+    assert answer.status == 200, answer.body
+    assert answer.json["state"] == "running"
+    jobs = Jobs(home)  # what another studio, started later, sees
+    until(lambda: len(jobs.progress("new").checkpoints) > 1)
+    assert jobs.state("new") == "running"
+    answer = client("POST", "/api/v1/training/control", {"run": "new", "action": "pause"})
+    assert answer.json["state"] == "paused"
+    paused = jobs.progress("new").points[-1].step
+    time.sleep(1)
+    assert jobs.progress("new").points[-1].step == paused
+    other = serve(create_studio([], home=home))
+    answer = other("POST", "/api/v1/training/control", {"run": "new", "action": "resume"})
+    assert answer.json["state"] == "running"
+    until(lambda: jobs.progress("new").points[-1].step > paused)
+    assert start(other).status == 409  # the name is taken
+    step = until(lambda: jobs.progress("new").checkpoints)[0]
+    given = {"run": "new", "text": "cab", "checkpoint": step, "beam": 1}
+    assert other("POST", "/api/v1/look", given).status == 200
+    answer = other("POST", "/api/v1/training/control", {"run": "new", "action": "stop"})
+    assert until(lambda: jobs.state("new") == "stopped")
+    events = other("GET", "/api/v1/training/events?run=new").body.decode()
+    assert '"state":"stopped"' in events
+    assert '"loss":' in events
+    answer = other("POST", "/api/v1/training/control", {"run": "new", "action": "stop"})
+    assert (answer.status, answer.json["error"]) == (409, "new is not running")
+
+
+@pytest.mark.slow
+def test_an_uploaded_file_is_checked_and_trained_on(serve, tmp_path):
+    home = tmp_path / "runs"
+    client = serve(create_studio([], home=home))
+    lines = [f"{n}\t{n}{n}" for n in range(200)] + ["bad line", "더하기\t셋"]
+    given = {"name": "내 파일.tsv", "text": "\n".join(lines) + "\n"}
+    preview = client("POST", "/api/v1/uploads", given).json
+    assert preview["count"] == 201
+    assert preview["skipped"] == 1
+    assert preview["problems"] == ["line 201: 1 column instead of 2"]
+    assert preview["rows"][1] == ["1", "11"]
+    short = ["training.epochs=1", "training.threads=1", *SMALL]
+    answer = start(client, name="내-파일", recipe=None, upload=preview["upload"], settings=short)
+    assert answer.status == 200, answer.body
+    jobs = Jobs(home)
+    until(lambda: jobs.state("내-파일") != "running")
+    assert jobs.progress("내-파일").message is None
+    assert jobs.state("내-파일") == "finished"
+    answer = client("POST", "/api/v1/look", {"run": "내-파일", "text": "12"})
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "field", "words"),
+    [
+        ({"recipe": "nothing"}, 422, None, "unknown recipe"),
+        ({"recipe": None}, 422, "recipe", "either a recipe or an uploaded file"),
+        ({"settings": ["training.lr=fast"]}, 422, "settings", "training.lr"),
+        ({"settings": ["training.speed=3"]}, 422, "settings", "unknown key training.speed"),
+        ({"name": "../up"}, 422, "name", "pattern"),
+        ({"name": "letters"}, 409, "name", "there is a run named letters already"),
+        ({"recipe": None, "upload": "../../x.tsv"}, 404, None, "not there any more"),
+    ],
+)
+def test_a_training_that_cannot_start_says_why(client, given, status, field, words):
+    answer = start(client, **given)
+    assert answer.status == status
+    assert words in answer.json["error"]
+    assert answer.json.get("field") == field
+
+
+def test_a_training_that_fails_says_why(serve, tmp_path):
+    home = tmp_path / "runs"
+    client = serve(create_studio([], home=home))
+    (home / ".studio").mkdir(parents=True)
+    settings = ["data.folder=/nowhere"]
+    assert start(client, recipe="multi30k", settings=settings).status == 200
+    jobs = Jobs(home)
+    until(lambda: jobs.state("new") == "failed")
+    message = jobs.progress("new").message
+    assert message
+    assert "nowhere" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.exe", "a\tb", "name: string should match pattern"),
+        ("a.tsv", "", "is empty"),
+        ("a.tsv", "one\ntwo\n", "all lines are bad"),
+        ("a.jsonl", "{", "bad"),
+    ],
+)
+def test_a_file_without_pairs_is_refused(client, home, name, text, words):
+    answer = client("POST", "/api/v1/uploads", {"name": name, "text": text})
+    assert answer.status == 422
+    assert words in answer.json["error"]
+    assert not list(Path(home, ".studio").glob("uploads/*"))
