@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,6 @@ class Jobs:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.folder = home / FOLDER
-        self.children: dict[str, subprocess.Popen[bytes]] = {}
 
     def names(self) -> list[str]:
         """Return the names of all trainings that the studio has started here."""
@@ -134,9 +134,6 @@ class Jobs:
 
     def is_alive(self, name: str) -> bool:
         """Return whether the process of a training is there."""
-        child = self.children.get(name)
-        if child is not None and child.poll() is not None:
-            del self.children[name]
         log = self.folder / f"{name}.log"
         if not log.is_file():
             return False
@@ -161,7 +158,7 @@ class Jobs:
                 stderr=log,
                 start_new_session=True,
             )
-        self.children[name] = child
+        threading.Thread(target=child.wait, daemon=True).start()  # leaves no zombie
         self._write(name, {"process": child.pid, "paused": False})
 
     def _write(self, name: str, record: dict[str, Any]) -> None:
