@@ -17,8 +17,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from regard.training import Silent
 
     folder = tmp_path_factory.mktemp("runs")
-    short = ["data.count=600", "data.valid_count=20", "data.test_count=20", "training.epochs=2"]
-    small = ["model.hidden=24", "model.embedding=16", "training.threads=1", "training.keep=9"]
+    short = ["data.count=1600", "data.valid_count=20", "data.test_count=20", "data.sentences=20"]
+    short += ["training.epochs=2", "training.lr=0.01", "training.threads=1", "training.keep=9"]
+    small = ["model.hidden=24", "model.embedding=16"]
     for name, kind in (("letters", "luong"), ("without", "plain")):
         settings = [*short, *small, f"model.kind={kind}"]
         regard.train("copy", folder / name, settings=settings, progress=Silent())

@@ -95,8 +95,8 @@ def look(runs: Runs, given: Sequence[Look]) -> list[Looked | Exception]:
         written = _search(predictor, inputs, beam, prefixes)
         for number, input in inputs.items():
             try:
-                one = written.get(number)
-                found[number] = _look(predictor, input, beam, prefixes[number], one)
+                own = written.get(number)
+                found[number] = _look(predictor, input, beam, prefixes[number], own)
             except Exception as error:
                 found[number] = error
     return [found[number] for number in range(len(given))]
