@@ -45,14 +45,17 @@ class Studio:
         return await asyncio.to_thread(self._list_runs)
 
     def _list_runs(self) -> messages.RunList:
+        directories = self.runs.find()
+        new = {name: self.jobs.home / name for name in self.jobs.names()}  # some without files yet
         found = []
-        for name, run in self.runs.find().items():
-            try:
-                task, model = describe(run)
-                metrics = final_metrics(run)
-            except (OSError, ValueError):  # damaged: it is not offered
-                continue
-            own = run.parent == self.jobs.home.resolve()
+        for name, run in {**new, **directories}.items():
+            task, model, metrics = "", "", {}
+            if name in directories:
+                try:
+                    (task, model), metrics = describe(run), final_metrics(run)
+                except (OSError, ValueError):  # damaged: it is not offered
+                    continue
+            own = run.parent.resolve() == self.jobs.home.resolve()
             state = self.jobs.state(name) if own else "unknown"
             found.append(
                 messages.RunEntry(
@@ -65,7 +68,7 @@ class Studio:
                     checkpoints=checkpoints(run),
                 )
             )
-        return messages.RunList(runs=found)
+        return messages.RunList(runs=sorted(found, key=lambda run: run.name))
 
     async def list_examples(self, request: Request, given: messages.NamedRun) -> messages.Examples:
         texts, count = await self.models.run(request, partial(look.examples, self.runs, given.run))

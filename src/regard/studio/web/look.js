@@ -147,7 +147,7 @@ export class InputRoom extends Room {
   /** Buttons for the view as a file. */
   files() {
     const buttons = Object.entries(FORMATS).map(([format, label]) => element("button", {
-      type: "button", title: this.text(`file-${format}`), "aria-label": `${this.text("download")} ${this.text(`file-${format}`)}`,
+      type: "button", title: this.text(`file-${format}`), "aria-label": `${label}: ${this.text("download")}, ${this.text(`file-${format}`)}`,
       onclick: () => this.download(format),
     }, label));
     const copy = element("button", { type: "button", onclick: async () => {

@@ -23,7 +23,7 @@ export class TrainRoom extends InputRoom {
     this.live = element("section", { class: "training", hidden: true });
     this.append(element("div", { class: "train-columns" },
       element("section", { class: "answer", "aria-label": this.text("newTraining") }, element("h3", {}, this.text("newTraining")), this.form),
-      element("section", { class: "answer", "aria-label": this.text("trainings") }, element("h3", {}, this.text("trainings")), this.list)), this.live);
+      element("div", {}, element("section", { class: "answer", "aria-label": this.text("trainings") }, element("h3", {}, this.text("trainings")), this.list), this.live)));
     this.fillForm(this.given.get("recipe") ?? "dates");
     await this.fillList();
     const run = this.given.get("run");

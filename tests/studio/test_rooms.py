@@ -1,0 +1,282 @@
+"""The studio in a real browser, used as a person uses it."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.studio import create_studio
+from tests.loopback import Client, serving
+
+ROOMS = ["look", "edit", "compare", "workflow", "workflow?mode=free", "gallery", "train"]
+QUICK = "data.count=400 data.valid_count=20 data.test_count=20 model.hidden=12 model.embedding=8"
+
+
+@pytest.fixture(scope="module")
+def server(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    home = shutil.copytree(trained, tmp_path_factory.mktemp("studio") / "runs")
+    with serving(create_studio([], home=Path(home))) as client:
+        yield client
+
+
+class Tab:
+    """A page of the studio."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.errors: list[str] = []
+        self.outside: list[str] = []
+        self.context = browser.new_context(viewport={"width": 1200, "height": 900}, **context)
+        self.page = self.context.new_page()
+        self.address = address
+        self.page.on("console", self._note)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", self._check)
+
+    def _note(self, message: Any) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.errors.append(message.text)  # an answer that is an error is shown on the page
+
+    def _check(self, request: Any) -> None:
+        if not request.url.startswith((self.address, "data:", "blob:")):
+            self.outside.append(request.url)
+
+    def go(self, room: str) -> None:
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.address}/#/{room}")
+        self.page.wait_for_selector("main > [data-ready]", state="attached")
+
+    def until(self, expression: str, wanted: Any = True) -> None:
+        """Wait until an expression has a value; the policy forbids Playwright's own way."""
+        for _ in range(600):
+            found = self.page.evaluate(expression)
+            if found == wanted:
+                return
+            self.page.wait_for_timeout(25)
+        raise AssertionError(f"{expression} is {found!r}, not {wanted!r}")
+
+    def text(self, selector: str) -> str:
+        return str(self.page.locator(selector).first.inner_text())
+
+
+@pytest.fixture
+def open_tab(browser: Any, server: Client) -> Iterator[Callable[..., Tab]]:
+    tabs: list[Tab] = []
+
+    def opened(room: str, address: str = server.address, **context: Any) -> Tab:
+        tabs.append(Tab(browser, address, **context))
+        tabs[-1].go(room)
+        return tabs[-1]
+
+    yield opened
+    for tab in tabs:
+        tab.context.close()
+        assert tab.outside == []
+        assert tab.errors == []
+
+
+def test_output_follows_what_is_typed_and_another_word_can_be_chosen(open_tab):
+    tab = open_tab("look?run=letters&text=ab")
+    page = tab.page
+    page.locator("textarea").press_sequentially("c")
+    tab.until("document.querySelector('studio-look').looked?.text", "abc")
+    assert tab.text(".output") == page.evaluate(
+        "document.querySelector('studio-look').looked.output"
+    )
+    assert "text=abc" in page.url
+    first = page.locator(".output-word").first
+    before = first.inner_text()
+    first.click()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".output-word.chosen")
+    assert page.locator(".output-word").first.inner_text() != before
+    page.get_by_role("button", name="Back to the model's own output").click()
+    tab.until("document.querySelectorAll('.output-word.chosen').length", 0)
+    assert page.locator(".output-word").first.inner_text() == before
+
+
+def test_korean_is_composed_without_disturbance(open_tab):
+    tab = open_tab("look?run=letters", locale="ko-KR")
+    page = tab.page
+    assert tab.text("nav a[aria-current]") == "보기"
+    page.locator("textarea").fill("")
+    page.locator("textarea").focus()
+    keyboard = tab.context.new_cdp_session(page)
+    for part in ("ㅎ", "하", "한"):
+        selection = {"selectionStart": 1, "selectionEnd": 1}
+        keyboard.send("Input.imeSetComposition", {"text": part, **selection})
+        page.wait_for_timeout(60)
+    keyboard.send("Input.insertText", {"text": "한"})
+    keyboard.send("Input.imeSetComposition", {"text": "글", "selectionStart": 1, "selectionEnd": 1})
+    keyboard.send("Input.insertText", {"text": "글"})
+    tab.until("document.querySelector('textarea').value", "한글")
+    tab.until("document.querySelector('studio-look').looked?.text", "한글")
+    assert tab.page.evaluate("document.activeElement.localName") == "textarea"
+
+
+def test_hover_points_click_pins_and_the_address_restores_it(open_tab):
+    tab = open_tab("look?run=letters&text=cab")
+    page = tab.page
+    word = page.locator("regard-strip .query .word").nth(1)
+    word.hover()
+    tab.until("document.querySelector('.sentence').textContent.includes('attends')")
+    word.click()
+    tab.until("location.hash.includes('query=1')")
+    sentence = tab.text(".sentence")
+    assert "pinned" in sentence
+    page.reload()
+    page.wait_for_selector("main > [data-ready]", state="attached")
+    tab.until("document.querySelector('.sentence').textContent.includes('pinned')")
+    assert tab.text(".sentence") == sentence
+    assert page.locator("textarea").input_value() == "cab"
+
+
+def test_every_button_gives_a_file(open_tab):
+    tab = open_tab("look?run=letters&text=cab")
+    for name, start in (("SVG", b"<?xml"), ("HTML", b"<!doctype"), (".attn", None)):
+        with tab.page.expect_download() as download:
+            tab.page.locator(".files button", has_text=name).click()
+        content = Path(download.value.path()).read_bytes()
+        assert content
+        assert start is None or content.startswith(start)
+
+
+def test_a_word_is_hidden_undone_redone_and_a_weight_is_set(open_tab):
+    tab = open_tab("edit?run=letters&text=cab")
+    page = tab.page
+    output = "document.querySelectorAll('studio-edit .pane .output')[1].textContent"
+    cells = "[...document.querySelectorAll('.changes td:last-child')]"
+    changed = f"{cells}.some((cell) => !/^.?0.00$/.test(cell.textContent))"
+    before = page.evaluate(output)
+    page.locator(".chip").first.click()
+    tab.until(changed)
+    after = page.evaluate(output)
+    tab.page.get_by_role("button", name="Undo").click()
+    tab.until(changed, False)
+    assert page.evaluate(output) == before
+    tab.page.get_by_role("button", name="Redo").click()
+    tab.until(changed)
+    assert page.evaluate(output) == after
+    page.reload()  # the address has the edits
+    page.wait_for_selector("main > [data-ready]", state="attached")
+    tab.until(changed)
+    tab.page.get_by_role("button", name="Reset").click()
+    tab.until(changed, False)
+    heatmap = page.locator("regard-heatmap .stage").first
+    heatmap.focus()
+    for key in ("ArrowDown", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    slider = page.locator("#studio-weight")
+    slider.focus()
+    page.keyboard.press("End")
+    tab.until("document.querySelectorAll('.edits li').length", 1)
+    tab.until(changed)
+
+
+def test_runs_stand_side_by_side(open_tab):
+    tab = open_tab("compare?runs=letters,without&text=cab")
+    tab.until("document.querySelectorAll('.pane').length", 2)
+    tab.until("document.querySelectorAll('studio-compare tbody tr').length >= 2")
+    assert "no attention" in tab.text("studio-compare table tbody tr:nth-child(2)")
+    assert "This model has no attention" in tab.text(".pane:nth-child(2)")
+    tab.page.locator("fieldset input").first.uncheck()
+    assert tab.text("fieldset .problem") == "Choose at least two models."
+
+
+def test_numbers_of_ones_own_are_computed_anew(open_tab):
+    tab = open_tab("workflow?mode=free")
+    page = tab.page
+    cell = "document.querySelector('.matrices + .matrices td').textContent"
+    tab.until(f"!!({cell})")
+    before = page.evaluate(cell)
+    page.locator(".matrix input").first.fill("5")
+    tab.until(f"({cell}) !== '{before}'")
+    page.locator("select").nth(4).select_option("hard")
+    tab.until("document.querySelector('.formula').textContent.includes('argmax')")
+    page.get_by_role("button", name="Add a column: Keys K").click()
+    tab.until("!!document.querySelector('[data-field=key] .problem:not([hidden])')")
+    assert "make them equal" in tab.text("[data-field=key] .problem")
+
+
+def test_a_training_is_started_watched_reloaded_and_found_again(open_tab):
+    tab = open_tab("train?recipe=copy")
+    page = tab.page
+    page.get_by_label("Other settings").fill(f"{QUICK} training.threads=1 training.lrr=1")
+    page.get_by_label("Name of the run").fill("watched")
+    page.get_by_role("button", name="Start training").click()
+    tab.until("!!document.querySelector('[data-field=settings] .problem:not([hidden])')")
+    assert "training.lrr" in tab.text("[data-field=settings] .problem")
+    page.get_by_label("Other settings").fill(f"{QUICK} training.threads=1")
+    page.get_by_role("button", name="Start training").click()
+    tab.until("!!document.querySelector('.status')?.textContent.startsWith('running')")
+    page.reload()
+    page.wait_for_selector("main > [data-ready]", state="attached")
+    assert "run=watched" in page.url
+    page.wait_for_selector("regard-heatmap canvas", timeout=60_000)
+    for _ in range(40):
+        if tab.text(".status").startswith("finished"):
+            break
+        page.wait_for_timeout(1000)
+    assert tab.text(".status").startswith("finished")
+    assert page.locator(".chart polyline").count() >= 2
+    page.locator("#studio-studio-train-checkpoint").press("Home")
+    tab.until("!!document.querySelector('studio-train').dataset.drawn")
+    page.get_by_role("link", name="Look at it").click()
+    page.wait_for_selector("studio-look regard-heatmap canvas")
+
+
+def test_a_lost_server_comes_back(open_tab, trained, tmp_path):
+    home = Path(shutil.copytree(trained, tmp_path / "runs"))
+    with ExitStack() as first:
+        client = first.enter_context(serving(create_studio([], home=home)))
+        tab = open_tab("look?run=letters&text=ab", address=client.address)
+    tab.page.locator("textarea").press_sequentially("c")
+    tab.until("!!document.querySelector('.problem:not([hidden])')")
+    assert "does not answer" in tab.text(".problem:not([hidden])")
+    with serving(create_studio([], home=home), client.port):
+        tab.until("document.querySelector('studio-look').looked?.text", "abc")
+        tab.until("!!document.querySelector('.problem:not([hidden])')", False)
+
+
+def test_two_tabs_do_not_disturb_each_other(open_tab):
+    tabs = [open_tab(f"look?run={run}&text=a") for run in ("letters", "without")]
+    for letter in "bcd":
+        for tab in tabs:
+            tab.page.locator("textarea").press_sequentially(letter)
+    for tab in tabs:
+        tab.until("document.querySelector('studio-look').looked?.text", "abcd")
+
+
+def test_tokens_are_never_markup(open_tab):
+    tab = open_tab("look?run=letters&text=" + "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
+    tab.until("!!document.querySelector('studio-look').looked")
+    assert tab.page.locator("main img[src='x']").count() == 0
+
+
+def test_without_runs_every_room_says_what_to_do(open_tab, serve, tmp_path):
+    client = serve(create_studio([], home=tmp_path))
+    tab = open_tab("look", address=client.address)
+    for room in ("look", "edit", "compare"):
+        tab.go(room)
+        assert "rain" in tab.text(".empty")  # "Train one", "There is no trained model"
+    tab.go("workflow")
+    assert tab.page.locator(".matrix").count() >= 3
+    tab.go("")
+    assert tab.text("nav a[aria-current]") == "Train"
+
+
+@pytest.mark.parametrize("language", ["en-US", "ko-KR"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_room_has_a_serious_accessibility_violation(open_tab, axe, language, scheme):
+    tab = open_tab("look", locale=language, color_scheme=scheme, bypass_csp=True)
+    for room in ROOMS:
+        tab.go(room)
+        tab.page.wait_for_timeout(300)
+        tab.page.evaluate(axe)
+        found = tab.page.evaluate("axe.run(document)")
+        serious = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+        named = [(v["id"], [n["html"][:120] for n in v["nodes"][:3]]) for v in serious]
+        assert named == [], room
