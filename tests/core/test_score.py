@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 import regard
 from regard.core import blocks, score
+from regard.core.names import build_score
 
 B, M, N, DQ, DK, HIDDEN = 2, 3, 5, 7, 11, 13
 
@@ -382,3 +383,25 @@ def test_scores_beyond_the_range_of_float16_stay_finite(name: str) -> None:
 def test_the_cosine_of_long_float16_vectors_is_finite() -> None:
     query = torch.full((1, 64), 3e4, dtype=torch.float16)  # its length is beyond 65504
     torch.testing.assert_close(score.cosine(query, query), torch.ones(1, 1), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["general", "biased_general"])
+def test_a_form_built_by_name_has_entries_of_size_one_and_scores_of_variance_one(name):
+    torch.manual_seed(0)
+    module = build_score(name, 64, 48).double()
+    query, key = torch.randn(200, 64).double(), torch.randn(300, 48).double()
+    scores = module(query, key)
+    assert 0.9 < module.weight.std() < 1.1
+    assert 0.9 < scores.std() < 1.1
+    query_side, key_side, scale = module.as_dot(query, key)
+    torch.testing.assert_close(scale * query_side @ key_side.T, scores)
+    form = module.weight if name == "general" else module.weight.T
+    torch.testing.assert_close(scores, query @ form @ key.T / math.sqrt(64 * 48))
+
+
+def test_the_scale_of_an_activated_form_is_inside_the_activation():
+    module = regard.ActivatedGeneral(DQ, DK, scale=0.3).double()
+    query, key = numbers(4, DQ), numbers(5, DK)
+    torch.testing.assert_close(
+        module(query, key), torch.tanh(0.3 * query @ module.weight.T @ key.T)
+    )

@@ -30,7 +30,7 @@ def test_a_tiny_gru_with_luong_attention_learns_to_reverse():
     sizes = {"source_vocabulary": 8, "target_vocabulary": 8, "embedding": 16, "hidden": 32}
     model = build("luong", **sizes, bidirectional="all")
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    for _ in range(150):
+    for _ in range(250):
         source, lengths, target = reversals(32, generator)
         logits = model.output(model(source, lengths, target[:, :-1]))
         loss = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)

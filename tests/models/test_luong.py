@@ -34,14 +34,14 @@ def test_the_model_is_the_one_of_the_paper(feeding, join):
     memory = model.encode(source, LENGTHS)
     features, maps = recorded(model, lambda: model.decode(memory, target))
     cell = decoder.recurrent.layers[0]
-    W = decoder.attention.score.weight
+    W = decoder.attention.score.weight * decoder.attention.score.scale
     for b in range(B):
         states = memory.states[b, : LENGTHS[b]]
         h, c = memory.final[0][b], memory.final[1][b]
         torch.testing.assert_close(h, states[-1])  # the first state is the encoder's last
         attentional = torch.zeros(decoder.width, dtype=torch.float64)
         for t in range(T):
-            x = decoder.embedding.weight[target[b, t]]
+            x = decoder.embedding.weight[target[b, t]] * decoder.embedding.scale
             x = torch.cat((x, attentional)) if feeding else x  # section 3.3
             gates = cell.weight_ih_l0 @ x + cell.bias_ih_l0 + cell.weight_hh_l0 @ h
             i, f, g, o = (gates + cell.bias_hh_l0).chunk(4)
@@ -107,7 +107,8 @@ def test_sparse_attention_is_the_normalizer_of_that_name(name):
     aligner = find_aligner(name, score="general")(3, 5).double()
     context, maps = recorded(aligner, lambda: aligner(query, Memory(states, LENGTHS, None)))
     for b, count in enumerate(LENGTHS.tolist()):
-        scores = query[b] @ aligner.score.weight @ states[b, :count].T
+        score = aligner.score
+        scores = score.scale * query[b] @ score.weight @ states[b, :count].T
         weights = NORMALIZERS[name](scores)
         assert (weights == 0).any()
         torch.testing.assert_close(maps[""][b, 0, :, :count], weights)

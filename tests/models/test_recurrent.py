@@ -117,3 +117,13 @@ def test_the_peeky_decoder_gets_the_last_state_at_every_input_and_output():
     output, _ = model.decoder.recurrent.layers[0](inputs, last[None])
     expected = torch.cat((output, peek), -1)
     torch.testing.assert_close(model.decode(memory, target), expected)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_states_of_a_deep_stack_differ_from_token_to_token(cell):
+    torch.manual_seed(0)
+    sizes = {"source_vocabulary": 50, "target_vocabulary": 50, "embedding": 64, "hidden": 64}
+    model = build("gnmt", **sizes, layers=4, cell=cell)
+    source = torch.randint(50, (16, 12))
+    states = model.encode(source).states
+    assert (states - states.mean((0, 1))).std() > 0.1  # with the initialisation of torch below 0.01

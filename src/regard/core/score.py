@@ -194,52 +194,64 @@ class ScaledDot(nn.Module):
 
 
 class General(nn.Module):
-    """qᵀ W k, with a learned W."""
+    """qᵀ W k, with a learned W.
 
-    def __init__(self, query_dim: int, key_dim: int) -> None:
+    Args:
+        query_dim, key_dim: widths
+        scale: factor of the score. Layers and models that build this score by name have
+            1 / √(query_dim · key_dim) here and entries of size 1 in W: Adam moves each of the
+            query_dim · key_dim entries by up to the learning rate, so that with entries of size
+            1 / √(query_dim · key_dim) a single step can change a score by several units.
+    """
+
+    def __init__(self, query_dim: int, key_dim: int, *, scale: float = 1.0) -> None:
         super().__init__()
-        self.weight = _form(query_dim, key_dim)
+        self.weight = _form(query_dim, key_dim, scale)
+        self.scale = scale
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        return general(query, key, self.weight)
+        return general(query * self.scale, key, self.weight)
 
     def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
-        return *_bilinear(query, key, self.weight), 1.0
+        return *_bilinear(query, key, self.weight), self.scale
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale:.3g}"
 
 
-class BiasedGeneral(nn.Module):
-    """kᵀ (W q + b), with learned W and b."""
+class BiasedGeneral(General):
+    """kᵀ (W q + b), with learned W and b. Args: those of `General`."""
 
-    def __init__(self, query_dim: int, key_dim: int) -> None:
-        super().__init__()
-        self.weight = _form(key_dim, query_dim)
+    def __init__(self, query_dim: int, key_dim: int, *, scale: float = 1.0) -> None:
+        super().__init__(key_dim, query_dim, scale=scale)
         self.bias = nn.Parameter(torch.zeros(key_dim))
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        return biased_general(query, key, self.weight, self.bias)
+        return biased_general(query, key * self.scale, self.weight, self.bias)
 
     def as_dot(self, query: Tensor, key: Tensor) -> DotForm:
         query, key = _bilinear(query, key, self.weight.T)
-        return query + self.bias, key, 1.0
+        return query + self.bias, key, self.scale
 
 
 class ActivatedGeneral(nn.Module):
-    """act(kᵀ W q + b), with learned W and scalar b."""
+    """act(kᵀ W q + b), with learned W and scalar b. Args: those of `General`, and `activation`."""
 
     def __init__(
         self,
         query_dim: int,
         key_dim: int,
         *,
+        scale: float = 1.0,
         activation: Callable[[Tensor], Tensor] = torch.tanh,
     ) -> None:
         super().__init__()
-        self.weight = _form(key_dim, query_dim)
+        self.weight = _form(key_dim, query_dim, scale)
         self.bias = nn.Parameter(torch.zeros(()))
-        self.activation = activation
+        self.scale, self.activation = scale, activation
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        return activated_general(query, key, self.weight, self.bias, self.activation)
+        return activated_general(query * self.scale, key, self.weight, self.bias, self.activation)
 
 
 class Additive(nn.Module):
@@ -368,12 +380,16 @@ def _unsized(kind: type[nn.Module], query_dim: int, key_dim: int) -> nn.Module:
     return kind()
 
 
+def _bilinear_form(kind: type[nn.Module], query_dim: int, key_dim: int) -> nn.Module:
+    return kind(query_dim, key_dim, scale=1 / math.sqrt(query_dim * key_dim))
+
+
 BUILDERS: dict[str, Callable[[int, int], nn.Module]] = {
     **{name: partial(_unsized, type(score)) for name, score in SCORES.items()},
     "cosine": lambda query_dim, key_dim: Cosine(),
-    "general": General,
-    "biased_general": BiasedGeneral,
-    "activated_general": ActivatedGeneral,
+    "general": partial(_bilinear_form, General),
+    "biased_general": partial(_bilinear_form, BiasedGeneral),
+    "activated_general": partial(_bilinear_form, ActivatedGeneral),
     "additive": lambda query_dim, key_dim: Additive(query_dim, key_dim, query_dim),
     "concat": lambda query_dim, key_dim: Concat(query_dim, key_dim, query_dim),
     "location": lambda query_dim, key_dim: Location(query_dim, MAX_LOCATIONS),
@@ -440,9 +456,9 @@ def _positions(key: Tensor, weight: Tensor) -> Tensor:
     return weight[:length].expand(*(1,) * (key.dim() - 2), length, weight.shape[1])
 
 
-def _form(rows: int, columns: int) -> nn.Parameter:
+def _form(rows: int, columns: int, scale: float) -> nn.Parameter:
     """The weight of a bilinear form: its scores begin with variance 1, as those of scaled dot."""
-    return nn.Parameter(torch.randn(rows, columns) / math.sqrt(rows * columns))
+    return nn.Parameter(torch.randn(rows, columns) / (scale * math.sqrt(rows * columns)))
 
 
 def _matrix(rows: int, columns: int, *, squeeze: bool = False) -> nn.Parameter:

@@ -1,6 +1,7 @@
 """Models by name, from flat keyword arguments such as a configuration file holds."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -61,14 +62,15 @@ def recurrent(
             o["attention"], score=o["score"], window=o["window"], dropout=o["attention_dropout"]
         )
     stack = {name: o[name] for name in ("layers", "residual", "dropout")}
-    embedding, dropout = o["embedding"], o["dropout"]
-    source = source_embedding(source_vocabulary, o["frames"], embedding, dropout=dropout)
+    embedding = o["embedding"]
+    tokens: Options = {"scale": math.sqrt(embedding), "dropout": o["dropout"]}  # entries of size 1
+    source = source_embedding(source_vocabulary, o["frames"], embedding, **tokens)
     encoder = Encoder(
         source, o["hidden"], cell=o["cell"], bidirectional=o["bidirectional"], **stack
     )
     if kind == "gnmt":  # its decoder always has residual connections
         del stack["residual"]
-    target = Tokens(target_vocabulary, embedding, dropout=dropout)
+    target = Tokens(target_vocabulary, embedding, **tokens)
     return Seq2Seq(encoder, decoder(encoder, target, o["hidden"], **stack, **own), tie=o["tie"])
 
 

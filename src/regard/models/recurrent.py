@@ -77,6 +77,8 @@ class Recurrent(nn.Module):
             CELLS[cell](width + side, hidden, batch_first=True, bidirectional=each)
             for width, each in zip([dim, *self.widths], self.bidirectional, strict=False)
         )
+        for layer in self.layers:
+            initialize(layer)  # type: ignore[arg-type]
         self.residual = [False, *(residual and i == o for i, o in pairwise(self.widths))]
         self.hidden, self.cell, self.parts, self.dropout = hidden, cell, PARTS[cell], dropout
 
@@ -141,6 +143,24 @@ class Recurrent(nn.Module):
 
     def extra_repr(self) -> str:
         return f"residual={self.residual}, dropout={self.dropout}"
+
+
+def initialize(layer: nn.RNNBase) -> None:
+    """Initialise a recurrent layer so that its states differ from token to token.
+
+    Every gate has a matrix after Glorot & Bengio 2010, eq. 16, and no bias, except 1 for the
+    forget gate of an LSTM (Jozefowicz et al. 2015). With torch's uniform ±1/√hidden for matrices
+    and biases, each layer of a deep stack loses most of what distinguishes its inputs.
+    """
+    for name, parameter in layer.named_parameters():
+        gates = parameter.detach().split(layer.hidden_size)
+        for gate in gates:
+            if name.startswith("weight"):
+                nn.init.xavier_uniform_(gate)
+            else:
+                nn.init.zeros_(gate)
+        if isinstance(layer, nn.LSTM) and name.startswith("bias_ih"):
+            nn.init.ones_(gates[1])  # input, forget, cell, output
 
 
 class Encoder(nn.Module):
