@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
+import torch
 
 from regard.data.graph import read_edge_list
+from regard.data.image import read_image_table
 from regard.data.labelled import read_documents, read_labelled_pairs
 from regard.data.ratings import read_ratings
 from regard.data.tables import TABLES
@@ -97,7 +100,7 @@ def test_every_format_holds_the_same(what, ending, tmp_path):
 def test_a_missing_column_names_the_setting(what, ending, tmp_path):
     file = write(ROWS[what], tmp_path, ending)
     column = FIRST[what]
-    with pytest.raises(ValueError, match=rf"'nowhere'.*data\.{column}=|'nowhere'") as error:
+    with pytest.raises(ValueError, match=rf"'nowhere'.*data\.{column}=") as error:
         READ[what](file, **{column: "nowhere"})
     assert str(file) in str(error.value)
 
@@ -135,6 +138,49 @@ def test_nodes_and_edges_are_read_from_tables(ending, tmp_path):
     graph = read_edge_list(*files, per_class=1)
     assert graph.nodes.to_dense()[1].tolist() == [1.0, 1.5]
     assert (graph.names[1], graph.classes, graph.edges.shape) == ("n1", ("x", "y"), (2, 14))
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "dataset"])
+def test_images_are_read_from_tables(ending, tmp_path):
+    import datasets
+    from PIL import Image
+
+    rng = np.random.default_rng(3)
+    pixels = [rng.integers(0, 256, (3, 5), np.uint8) for _ in range(7)]
+    names = ["cat", "dog"] * 3 + ["cat"]
+    if ending == "jsonl":
+        rows = [{"scan": p.tolist(), "y": name} for p, name in zip(pixels, names, strict=True)]
+        file = write(rows, tmp_path, ending)
+    else:
+        features = datasets.Features(
+            {"scan": datasets.Image(), "y": datasets.ClassLabel(names=["cat", "dog"])}
+        )
+        columns = {"scan": [Image.fromarray(p) for p in pixels], "y": [n == "dog" for n in names]}
+        dataset = datasets.Dataset.from_dict(columns, features=features)
+        file = tmp_path / f"table.{ending}"
+        dataset.to_parquet(file) if ending == "parquet" else dataset.save_to_disk(file)
+    images = read_image_table(file, image="scan", label="y")
+    assert torch.equal(images.pixels, torch.from_numpy(np.stack(pixels)))
+    assert images.labels.tolist() == [0, 1, 0, 1, 0, 1, 0]
+    assert images.classes == (("0", "1") if ending == "parquet" else ("cat", "dog"))
+    with pytest.raises(ValueError, match=r"no column 'image'.*data\.image= and data\.label="):
+        read_image_table(file)
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ([[0, 256]], "row 2: pixels should be from 0 to 255"),
+        ([[0, 1], [2, 3]], "row 2: an image of 2 × 2 pixels, but the first has 1 × 2"),
+        ("cat.png", "row 2: expected an image file, or rows"),
+    ],
+)
+def test_a_bad_image_of_a_table_is_one_sentence(value, complaint, tmp_path):
+    file = tmp_path / "a.jsonl"
+    rows = [{"image": [[0, 9]], "label": "a"}, {"image": value, "label": "b"}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=complaint):
+        read_image_table(file)
 
 
 def test_labels_outside_the_classes_of_a_run_are_refused_and_one_class_is_enough(tmp_path):

@@ -1,7 +1,7 @@
 """Graphs whose nodes have features and classes: planetoid files, edge lists, and generated ones."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,48 +113,43 @@ def read_edge_list(
     names: dict[str, int] = {}
     rows: list[Tensor] = []
     found: list[str] = []
-    for number, fields in _fields(nodes):
+    pairs: list[list[int]] = []
+
+    def add_node(fields: list[str]) -> None:
         if len(fields) < 3:
+            raise ValueError(f"expected name, features and class, got {fields}")
+        name, *features, label = fields
+        if name in names:
             raise ValueError(
-                f"{nodes}, line {number}: expected name, features and class, got {fields}"
+                f"duplicate node {name!r}, which is also node number {names[name] + 1}"
             )
-        if fields[0] in names:
-            raise ValueError(
-                f"{nodes}, line {number}: duplicate node {fields[0]!r}, which is also node number "
-                f"{names[fields[0]] + 1}"
-            )
-        if rows and len(fields) - 2 != len(rows[0]):
-            raise ValueError(
-                f"{nodes}, line {number}: {len(fields) - 2} features, but the first node has "
-                f"{len(rows[0])}"
-            )
+        if rows and len(features) != len(rows[0]):
+            raise ValueError(f"{len(features)} features, but the first node has {len(rows[0])}")
         try:
-            row = [float(field) for field in fields[1:-1]]
+            row = [float(feature) for feature in features]
         except ValueError as error:
-            raise ValueError(f"{nodes}, line {number}: not a number: {error}") from error
+            raise ValueError(f"not a number: {error}") from error
         if not all(map(math.isfinite, row)):
-            raise ValueError(f"{nodes}, line {number}: features must be finite numbers")
-        names[fields[0]] = len(names)
+            raise ValueError("features must be finite numbers")
+        names[name] = len(names)
         rows.append(torch.tensor(row))
-        found.append(fields[-1])
+        found.append(label)
+
+    def add_edge(fields: list[str]) -> None:
+        if len(fields) != 2:
+            raise ValueError(f"expected the names of two nodes, got {fields}")
+        for name in fields:
+            if name not in names:
+                raise ValueError(f"node {name!r} is not among the {len(names)} nodes of {nodes}")
+        pairs.append([names[name] for name in fields])
+
+    _each_row(nodes, add_node)
     if not rows:
         raise ValueError(f"{nodes} has no nodes")
     classes = sorted(set(found) - {"?"})
     number_of = {name: index for index, name in enumerate(classes)}
     labels = torch.tensor([number_of.get(label, UNKNOWN) for label in found])
-    pairs = []
-    for number, fields in _fields(edges):
-        if len(fields) != 2:
-            raise ValueError(
-                f"{edges}, line {number}: expected the names of two nodes, got {fields}"
-            )
-        for name in fields:
-            if name not in names:
-                raise ValueError(
-                    f"{edges}, line {number}: node {name!r} is not among the {len(names)} nodes of "
-                    f"{nodes}"
-                )
-        pairs.append([names[name] for name in fields])
+    _each_row(edges, add_edge)
     if not pairs:
         raise ValueError(f"{edges} has no edges")
     return Graph(
@@ -262,23 +257,28 @@ def normalize_rows(nodes: Tensor) -> Tensor:
     return _sparse(nodes.indices(), value / torch.where(total == 0, 1.0, total), nodes.shape)
 
 
-def _fields(path: str | Path) -> list[tuple[int, list[str]]]:
-    """The fields of every non-empty line, with its number."""
-    rows = []
+def _each_row(path: str | Path, add: Callable[[list[str]], None]) -> None:
+    """Add the fields of every line that is not empty; errors get the number of the line."""
+    for number, row in _rows(path):
+        try:
+            if isinstance(row, ValueError):
+                raise row
+            add(row)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+
+
+def _rows(path: str | Path) -> Iterator[tuple[int, list[str] | ValueError]]:
     kind = "dataset" if is_saved_dataset(path) else format_of(path)
     if kind in ("jsonl", "parquet", "dataset"):
         for number, row in TABLES[kind](path, None):
-            if isinstance(row, ValueError):
-                raise ValueError(f"{path}, line {number}: {row}")
-            values = row.values() if isinstance(row, dict) else row
-            rows.append((number, [str(value) for value in values]))
-        return rows
+            yield number, [str(value) for value in row.values()] if isinstance(row, dict) else row
+        return
     for number, line in text_lines(path):
         text = line.strip()
         separator = next((mark for mark in "\t," if mark in text), None)
         if text:
-            rows.append((number, [field.strip() for field in text.split(separator)]))
-    return rows
+            yield number, [field.strip() for field in text.split(separator)]
 
 
 def _sparse(indices: Tensor, value: Tensor, shape: Sequence[int]) -> Tensor:

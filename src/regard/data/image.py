@@ -1,11 +1,12 @@
-"""Grayscale images with classes: IDX files, handwritten digits, and generated shapes."""
+"""Grayscale images with classes: IDX files, tables, handwritten digits, generated shapes."""
 
+import io
 import math
 import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,11 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.files import check_expansion, open_file, readable
+from regard.data.labelled import Labelled
+from regard.data.tables import Columns, cell, find_format, read_records
 
 FASHION = (
     *("t-shirt", "trouser", "pullover", "dress", "coat"),
     *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
+IMAGE_TABLES = ("parquet", "dataset", "jsonl")
 SHAPES = ("square", "disc", "cross", "ring", "stripes")
 
 
@@ -53,6 +57,55 @@ def read_idx(
     if most >= len(names):
         raise ValueError(f"{labels} has label {most}, but there are {len(names)} classes")
     return Images(pixels, numbers.long(), names)
+
+
+def read_image_table(
+    path: str | Path,
+    *,
+    image: str = "image",
+    label: str = "label",
+    classes: Sequence[str] | None = None,
+) -> Images:
+    """Read images and their classes from Parquet, a directory of `save_to_disk`, or JSON lines.
+
+    Args:
+        path: the file or directory
+        image: the column of the image: the bytes of a file, as the `datasets` library stores them,
+            or rows of whole numbers from 0 to 255; colours become grey
+        label: the column of the class
+        classes: those of other images; by default the names that occur, in alphabetical order
+    """
+    columns = Columns(path, {"label": label}, labels=["label"])
+    both = Columns(path, {"image": image, "label": label})
+    pixels: list[Tensor] = []
+    names: list[str] = []
+    for number, record in read_records(path, both, format=find_format(path, None, IMAGE_TABLES)):
+        try:
+            pixels.append(_grey(cell(record, image)))
+            names += columns.texts(record)
+            if pixels[-1].shape != pixels[0].shape:
+                sizes = [" × ".join(map(str, one.shape)) for one in (pixels[-1], pixels[0])]
+                raise ValueError(f"an image of {sizes[0]} pixels, but the first has {sizes[1]}")
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path}, row {number}: {error}") from error
+    found = Labelled.of(zip(pixels, names, strict=True), None if classes is None else [*classes])
+    return Images(torch.stack(pixels), torch.tensor(found.labels), tuple(found.classes))
+
+
+def _grey(value: Any) -> Tensor:
+    """An image (height, width) of bytes, of the bytes of a file, a PIL image, or numbers."""
+    if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
+        from PIL import Image
+
+        value = Image.open(io.BytesIO(value["bytes"]))
+    if hasattr(value, "convert"):
+        value = value.convert("L")
+    array = np.asarray(value)
+    if array.ndim != 2 or array.dtype.kind not in "iu" or not array.size:
+        raise ValueError("expected an image file, or rows of whole numbers from 0 to 255")
+    if array.min() < 0 or array.max() > 255:
+        raise ValueError(f"pixels should be from 0 to 255, got {array.min()} to {array.max()}")
+    return torch.from_numpy(array.astype(np.uint8))
 
 
 def read_fashion(folder: str | Path, split: str) -> Images:
@@ -122,6 +175,36 @@ def generate_images(count: int, size: int = 12, *, seed: int = 0) -> Images:
     ink = drawn[labels, torch.arange(count)].float()
     noisy = 0.8 * ink + 0.2 * torch.rand(count, size, size, generator=rng)
     return Images((255 * noisy).to(torch.uint8), labels, SHAPES)
+
+
+def split_images(
+    whole: Images, test: Images | None, seed: int, *, limit: int | None, held_limit: int | None
+) -> tuple[Images, Images, Images]:
+    """Return images for training, for validation and for test, at random.
+
+    A fifth is for validation; where there are no other images for test, another fifth is. Where
+    there are, no more are for validation than for test.
+
+    Args:
+        limit: the largest number for training
+        held_limit: the same for validation, and for test
+    """
+    count = len(whole.labels)
+    if count < 5:
+        raise ValueError(f"{count} images are too few to hold out a fifth of them")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    held = count // 5 if test is None else min(count // 5, len(test.labels))
+    valid, rest = whole.pick(order[:held]), order[held:]
+    if test is None:
+        test, rest = whole.pick(rest[:held]), rest[held:]
+
+    def limited(images: Images, most: int | None) -> Images:
+        if most is None or most >= len(images.labels):
+            return images
+        draw = torch.Generator().manual_seed(seed)
+        return images.pick(torch.randperm(len(images.labels), generator=draw)[:most])
+
+    return limited(whole.pick(rest), limit), limited(valid, held_limit), limited(test, held_limit)
 
 
 def as_input(pixels: Tensor, scale: int = 1) -> Tensor:

@@ -168,6 +168,9 @@ def read_records(
         elif isinstance(row, ValueError):
             raise ValueError(f"{path}, line {number}: {row}")
         elif isinstance(row, dict):
+            if names is None:
+                columns.check(row)
+                names = list(row)
             yield number, row
         elif names is not None and len(row) == len(names):
             yield number, dict(zip(names, row, strict=True))

@@ -87,11 +87,11 @@ class Bahdanau(RecurrentDecoder):
             hiddens, contexts = zip(*steps, strict=True)
             unrolled = torch.stack(hiddens, 1), torch.stack(contexts, 1)
         states, context = unrolled
-        return self._drop(self.join(states, embedded, context))
+        return self.drop(self.join(states, embedded, context))
 
     def advance(self, embedded: Tensor, state: State) -> tuple[Tensor, State]:
         hidden, context, state = self._advance(embedded, state)
-        return self._drop(self.join(hidden, embedded, context)), state
+        return self.drop(self.join(hidden, embedded, context)), state
 
     def _unrolled(self, memory: Memory, embedded: Tensor) -> tuple[Tensor, Tensor] | None:
         """States and contexts of all steps in one operation; None where steps are needed."""

@@ -10,7 +10,7 @@ from regard.core.blocks import can_inspect_values
 from regard.core.map import AttentionMap
 from regard.core.names import check_name
 from regard.layers.checks import check_dropout, check_sizes
-from regard.layers.dropout import drop
+from regard.layers.dropout import Dropout
 from regard.layers.hierarchical import HierarchicalAttention
 from regard.layers.masking import padding_mask, zero_padding
 from regard.layers.recurrence import recur
@@ -70,7 +70,6 @@ class DocumentClassifier(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(vocabulary=vocabulary, classes=classes, dim=dim, hidden=hidden)
-        check_dropout(dropout)
         check_dropout(word_dropout)
         check_name("encoder", encoder, ENCODERS)
         self.embedding = Tokens(vocabulary, dim)
@@ -89,7 +88,7 @@ class DocumentClassifier(nn.Module):
             word_encoder = Window(dim) if encoder == "window" else None
             self.attention = HierarchicalAttention(dim, hidden, word_encoder=word_encoder)
         self.output = nn.Linear(width, classes)
-        self.dropout, self.word_dropout = dropout, word_dropout
+        self.drop, self.word_dropout = Dropout(dropout), word_dropout
 
     def forward(self, words: Tensor, word_lengths: Tensor, sentence_lengths: Tensor) -> Classified:
         """Classify documents.
@@ -108,7 +107,7 @@ class DocumentClassifier(nn.Module):
             words, word_lengths = self._drop_words(words, word_lengths)
         x = self.embedding(words.flatten(0, 1)).unflatten(0, words.shape[:2])  # (B, S, W, dim)
         found = self.attention(x, word_lengths=word_lengths, sentence_lengths=sentence_lengths)
-        logits = self.output(self._drop(found.document))
+        logits = self.output(self.drop(found.document))
         return Classified(logits, found.word_map, found.sentence_map)
 
     def _drop_words(self, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,11 +120,8 @@ class DocumentClassifier(nn.Module):
         longest = max(1, int(lengths.max())) if can_inspect_values(lengths) else order.shape[2]
         return words.gather(2, order[..., :longest]), lengths
 
-    def _drop(self, x: Tensor) -> Tensor:
-        return drop(x, self.dropout, self.training)
-
     def extra_repr(self) -> str:
-        return f"dropout={self.dropout}, word_dropout={self.word_dropout}"
+        return f"word_dropout={self.word_dropout}"
 
 
 class Window(nn.Module):
@@ -164,9 +160,9 @@ class BidirectionalGRU(nn.Module):
     def __init__(self, dim: int, hidden: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.gru = nn.GRU(dim, hidden, batch_first=True, bidirectional=True)
-        self.dropout = dropout
+        self.drop = Dropout(dropout)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """x (N, L, dim) to (N, L, 2 · hidden)."""
-        states, _ = recur(self.gru, drop(x, self.dropout, self.training), counts=lengths)
+        states, _ = recur(self.gru, self.drop(x), counts=lengths)
         return zero_padding(states, padding_mask(lengths, states))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers.cache import Past, SharedMemory
-from regard.layers.dropout import drop
+from regard.layers.dropout import Dropout
 from regard.layers.reorder import BatchReorder, as_reorder
 from regard.models.aligner import Aligner
 from regard.models.embedding import Tokens
@@ -97,7 +97,7 @@ class RecurrentDecoder(nn.Module):
         super().__init__()
         self.embedding = embedding
         self.bridge = Bridge(encoder, hidden, layers)
-        self.dropout = dropout
+        self.drop = Dropout(dropout)
 
     def start(self, memory: Memory) -> State:
         """The state before the first step."""
@@ -115,12 +115,6 @@ class RecurrentDecoder(nn.Module):
         """The context (batch, key_dim) of queries (batch, query_dim), and the memory after it."""
         assert state.memory is not None
         return self.attention.step(query, state.memory)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return drop(x, self.dropout, self.training)
-
-    def extra_repr(self) -> str:
-        return f"dropout={self.dropout}"
 
 
 class Plain(RecurrentDecoder):
@@ -160,7 +154,7 @@ class Plain(RecurrentDecoder):
         if peek is not None:
             peek = peek.unsqueeze(1).expand(-1, target.shape[1], -1)
         output, _ = self.recurrent(_joined(self.embedding(target), peek), hidden)
-        return self._drop(_joined(output, peek))
+        return self.drop(_joined(output, peek))
 
     def start(self, memory: Memory) -> State:
         """The state before the first step; `Peeky` feeds the top layer's to every step."""
@@ -169,7 +163,7 @@ class Plain(RecurrentDecoder):
 
     def advance(self, embedded: Tensor, state: State) -> tuple[Tensor, State]:
         output, hidden = self.recurrent.step(_joined(embedded, state.fed), state.hidden)
-        return self._drop(_joined(output, state.fed)), state._replace(hidden=hidden)
+        return self.drop(_joined(output, state.fed)), state._replace(hidden=hidden)
 
 
 class Peeky(Plain):

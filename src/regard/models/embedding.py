@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.layers.checks import check_dropout, check_sizes
-from regard.layers.dropout import drop
+from regard.layers.dropout import Dropout, drop
 
 
 class Tokens(nn.Module):
@@ -62,9 +62,8 @@ class Frames(nn.Module):
     def __init__(self, width: int, dim: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         check_sizes(frames=width, dim=dim)
-        check_dropout(dropout)
         self.projection = nn.Linear(width, dim)
-        self.dim, self.dropout = dim, dropout
+        self.dim, self.drop = dim, Dropout(dropout)
 
     def forward(self, frames: Tensor) -> Tensor:
         """(batch, length, width) to (batch, length, dim)."""
@@ -74,10 +73,7 @@ class Frames(nn.Module):
                 f"frames should be float (batch, length, {width}), got {frames.dtype} "
                 f"{tuple(frames.shape)}"
             )
-        return drop(self.projection(frames), self.dropout, self.training)
-
-    def extra_repr(self) -> str:
-        return f"dropout={self.dropout}"
+        return self.drop(self.projection(frames))
 
 
 def source_embedding(

@@ -59,15 +59,15 @@ class GNMT(RecurrentDecoder):
         first, rest = self._split(self.bridge(memory))
         x, _ = self.bottom(self.embedding(target), first)
         context = self.attention(x, memory)
-        x, _ = self.upper(self._drop(x), rest, context)
-        return self._drop(x)
+        x, _ = self.upper(self.drop(x), rest, context)
+        return self.drop(x)
 
     def advance(self, embedded: Tensor, state: State) -> tuple[Tensor, State]:
         first, rest = self._split(state.hidden)
         x, first = self.bottom.step(embedded, first)
         context, memory = self._attend(x, state)
-        x, rest = self.upper.step(self._drop(x), rest, context)
-        return self._drop(x), State(self._merged(first, rest), memory, None)
+        x, rest = self.upper.step(self.drop(x), rest, context)
+        return self.drop(x), State(self._merged(first, rest), memory, None)
 
     def _split(self, hidden: Hidden) -> tuple[Hidden, Hidden]:
         """The states of the first layer, and those of the layers above."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.core.mask import causal
 from regard.core.score import Score
 from regard.layers.checks import check_dropout
-from regard.layers.dropout import drop
+from regard.layers.dropout import Dropout
 from regard.layers.role import MASKED_SELF
 from regard.layers.transformer import EncoderLayer
 from regard.models.embedding import Tokens, tie_weights
@@ -54,7 +54,6 @@ class LanguageModel(nn.Module):
         activation: Callable[[Tensor], Tensor] = F.gelu,
     ) -> None:
         super().__init__()
-        check_dropout(dropout)
         check_dropout(dropout if attention_dropout is None else attention_dropout)
         self.embedding = Tokens(vocabulary, dim, scale=math.sqrt(dim))
         self.position, own = find_positions(position, dim, heads, max_length)
@@ -74,13 +73,13 @@ class LanguageModel(nn.Module):
             role=MASKED_SELF,
         )
         self.output = nn.Linear(dim, vocabulary)
-        self.dropout = dropout
+        self.drop = Dropout(dropout)
         if tie:
             tie_weights(self.output, self.embedding)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Features (batch, T, dim) after each of the ids (batch, T); padding comes last."""
-        return self.decoder(self._drop(self.position(self.embedding(ids))), mask=causal())
+        return self.decoder(self.drop(self.position(self.embedding(ids))), mask=causal())
 
     def start(self, batch: int) -> StackState:
         """The state before the first step."""
@@ -88,12 +87,6 @@ class LanguageModel(nn.Module):
 
     def step(self, tokens: Tensor, state: StackState) -> tuple[Tensor, StackState]:
         """Features (batch, dim) after tokens (batch,), and the new state."""
-        x = self._drop(self.position(self.embedding(tokens.unsqueeze(1)), state.length))
+        x = self.drop(self.position(self.embedding(tokens.unsqueeze(1)), state.length))
         x, state = self.decoder.step(x, state)
         return x.squeeze(1), state
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return drop(x, self.dropout, self.training)
-
-    def extra_repr(self) -> str:
-        return f"dropout={self.dropout}"

@@ -104,7 +104,7 @@ class Luong(RecurrentDecoder):
         embedded = self.embedding(target)
         if not self.feeding:
             output, _ = self.recurrent(embedded, self.bridge(memory))
-            return self._drop(self.join(self.attention(output, memory), output))
+            return self.drop(self.join(self.attention(output, memory), output))
         state, features = self.start(memory), []
         for now in embedded.unbind(1):
             feature, state = self.advance(now, state)
@@ -123,8 +123,8 @@ class Luong(RecurrentDecoder):
         joined = embedded if state.fed is None else torch.cat((embedded, state.fed), dim=-1)
         output, hidden = self.recurrent.step(joined, state.hidden)
         context, memory = self._attend(output, state)
-        features = self._drop(self.join(context, output))
+        features = self.drop(self.join(context, output))
         return features, State(hidden, memory, features if self.feeding else None)
 
     def extra_repr(self) -> str:
-        return f"feeding={self.feeding}, dropout={self.dropout}"
+        return f"feeding={self.feeding}"

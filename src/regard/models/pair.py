@@ -85,11 +85,11 @@ class Side(nn.Module):
         if layers:
             options: dict[str, Any] = {"heads": heads, "hidden": 2 * dim, "dropout": dropout}
             self.encoder = Stack(EncoderLayer, layers, dim, norm="pre", **options)
-        self.dropout = dropout
+        self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Token ids (B, L) or cells (B, L, width) to (B, L, dim)."""
-        x = F.dropout(self.position(self.embedding(x)), self.dropout, self.training)
+        x = self.drop(self.position(self.embedding(x)))
         if self.phrases is not None:
             beyond = torch.arange(x.shape[1], device=x.device) >= lengths.unsqueeze(1)  # (B, L)
             x = self.phrases(x.masked_fill(beyond.unsqueeze(2), 0.0))
@@ -154,7 +154,7 @@ class PairClassifier(nn.Module):
         width = glimpses * dim
         self.hidden = nn.Linear(4 * width, width)
         self.output = nn.Linear(width, classes)
-        self.dropout = dropout
+        self.drop = nn.Dropout(dropout)
 
     def forward(
         self, left: Tensor, left_lengths: Tensor, right: Tensor, right_lengths: Tensor
@@ -175,8 +175,5 @@ class PairClassifier(nn.Module):
         )
         one, two = attended.left, attended.right
         joined = torch.cat((one, two, one * two, (one - two).abs()), dim=-1)
-        hidden = F.gelu(self.hidden(F.dropout(joined, self.dropout, self.training)))
-        return self.output(F.dropout(hidden, self.dropout, self.training)), attended
-
-    def extra_repr(self) -> str:
-        return f"dropout={self.dropout}"
+        hidden = F.gelu(self.hidden(self.drop(joined)))
+        return self.output(self.drop(hidden)), attended

@@ -12,7 +12,7 @@ from regard.core.blocks import can_inspect_values
 from regard.core.mask import lengths as real
 from regard.core.names import check_name
 from regard.layers.checks import check_dropout, check_heads, check_sizes
-from regard.layers.dropout import drop
+from regard.layers.dropout import Dropout
 from regard.layers.transformer import EncoderLayer
 from regard.models.options import find_positions
 from regard.models.stack import Stack
@@ -96,7 +96,6 @@ class Recommender(nn.Module):
         items, width = item_profiles.shape
         check_sizes(items=items, dim=dim, heads=heads, past=past)
         check_dropout(forget)
-        check_dropout(dropout)
         check_name("projections", projections, PROJECTIONS)
         check_heads(dim, heads)
         user_width = user_profiles.shape[1]
@@ -105,7 +104,7 @@ class Recommender(nn.Module):
                 "identity projections need one head and profiles of the same width, got "
                 f"{heads} heads and {user_width} and {width} columns; use projections='learned'"
             )
-        self.heads, self.past, self.forget, self.dropout = heads, past, forget, dropout
+        self.heads, self.past, self.forget, self.drop = heads, past, forget, Dropout(dropout)
         self.projections = projections
         self.register_buffer("item_profiles", item_profiles.float(), persistent=False)
         self.user = nn.Embedding(users + 1, dim)  # u
@@ -194,7 +193,7 @@ class Recommender(nn.Module):
                 context = context.index_copy(
                     0, new.nonzero()[:, 0], self._attend(profiles[new], None, lengths[new])[0]
                 )
-        joined = torch.cat((self._drop(self.user(users)), profiles, self._drop(context)), dim=-1)
+        joined = torch.cat((self.drop(self.user(users)), profiles, self.drop(context)), dim=-1)
         return self.join(joined), weights, value
 
     @observed
@@ -236,11 +235,8 @@ class Recommender(nn.Module):
         weight = self.join.weight
         return weight[:, :dim], weight[:, dim:-dim], weight[:, -dim:]
 
-    def _drop(self, x: Tensor) -> Tensor:
-        return drop(x, self.dropout, self.training)
-
     def extra_repr(self) -> str:
-        return f"projections={self.projections!r}, forget={self.forget}, dropout={self.dropout}"
+        return f"projections={self.projections!r}, forget={self.forget}"
 
 
 class Factorisation(nn.Module):
@@ -263,7 +259,7 @@ class Factorisation(nn.Module):
         check_sizes(users=users, items=items, dim=dim)
         self.user, self.item = nn.Embedding(users + 1, dim), nn.Embedding(items, dim)
         self.popularity = nn.Parameter(torch.zeros(items))
-        self.dropout = dropout
+        self.drop = Dropout(dropout)
         for table in (self.user, self.item):
             nn.init.normal_(table.weight, std=0.1)
 
@@ -271,7 +267,7 @@ class Factorisation(nn.Module):
         self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor
     ) -> Recommended:
         """Score all items for some users, (B, items); profiles and the past are not used."""
-        own = drop(self.user(users), self.dropout, self.training)
+        own = self.drop(self.user(users))
         return Recommended(
             own @ self.item.weight.T + self.popularity, own.new_zeros(len(own), 1, 0)
         )

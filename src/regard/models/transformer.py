@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.core.names import check_name
 from regard.core.score import Score
 from regard.layers.checks import check_dropout
-from regard.layers.dropout import drop
+from regard.layers.dropout import Dropout
 from regard.layers.masking import padding_mask, zero_padding
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.role import ENCODER_SELF
@@ -82,7 +82,6 @@ class Transformer(nn.Module):
         activation: Callable[[Tensor], Tensor] = torch.relu,
     ) -> None:
         super().__init__()
-        check_dropout(dropout)
         check_dropout(dropout if attention_dropout is None else attention_dropout)
         self.source = source_embedding(source_vocabulary, frames, dim, scale=math.sqrt(dim))
         self.target = Tokens(target_vocabulary, dim, scale=math.sqrt(dim))
@@ -108,7 +107,7 @@ class Transformer(nn.Module):
         count = layers if decoder_layers is None else decoder_layers
         self.decoder = Stack(DecoderLayer, count, dim, **dot, **options)
         self.output = nn.Linear(dim, target_vocabulary)
-        self.dropout = dropout
+        self.drop = Dropout(dropout)
         self._tie(tie)
 
     @classmethod
@@ -132,14 +131,14 @@ class Transformer(nn.Module):
         counts = check_lengths(source, source_lengths)
         if source.is_floating_point():
             source = zero_padding(source, padding_mask(counts, source))
-        x = self._drop(self.source_position(self.source(source)))
+        x = self.drop(self.source_position(self.source(source)))
         mask = Memory(x, counts, None).mask()
         x = self.encoder(x, mask=mask)
         return Memory(x if mask is None else zero_padding(x, mask), counts, None)
 
     def decode(self, memory: Memory, target: Tensor) -> Tensor:
         """Teacher forced: features (batch, T, dim) after each of the target ids (batch, T)."""
-        x = self._drop(self.target_position(self.target(target)))
+        x = self.drop(self.target_position(self.target(target)))
         return self.decoder(x, memory.states, memory_mask=memory.mask())
 
     def start(self, memory: Memory) -> StackState:
@@ -149,7 +148,7 @@ class Transformer(nn.Module):
     def step(self, tokens: Tensor, state: StackState) -> tuple[Tensor, StackState]:
         """Features (batch, dim) after tokens (batch,), and the new state."""
         x = self.target_position(self.target(tokens.unsqueeze(1)), state.length)
-        x, state = self.decoder.step(self._drop(x), state)
+        x, state = self.decoder.step(self.drop(x), state)
         return x.squeeze(1), state
 
     def forward(self, source: Tensor, source_lengths: Tensor | None, target: Tensor) -> Tensor:
@@ -170,9 +169,3 @@ class Transformer(nn.Module):
                     "tokens; use a joint tokenizer, or tie='output'"
                 )
             self.source.weight = self.target.weight
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return drop(x, self.dropout, self.training)
-
-    def extra_repr(self) -> str:
-        return f"dropout={self.dropout}"

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from regard.core.map import AttentionMap
 from regard.data import fingerprint
 from regard.data.datasets import data_folder
+from regard.data.files import format_of
 from regard.data.image import (
+    IMAGE_TABLES,
     Images,
     as_input,
     generate_images,
@@ -22,7 +24,10 @@ from regard.data.image import (
     read_digits,
     read_fashion,
     read_idx,
+    read_image_table,
+    split_images,
 )
+from regard.data.tables import is_saved_dataset
 from regard.models.image import ImageClassifier
 from regard.tasks.classification import (
     Classification,
@@ -37,7 +42,6 @@ from regard.training import Config, Loss, Settings, read_settings, stored_file
 from regard.training.run_directory import read_run_config
 
 IMAGES = "images.json"  # in a run directory
-FASHION = Path("fashion-mnist")  # below the data folder
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 BATCH = 64  # images that a predictor reads at a time
 
@@ -49,8 +53,14 @@ class Data(Settings):
         None, description="generated shapes (the default), scikit-learn's digits, Fashion-MNIST"
     )
     folder: str | None = Field(None, description="of the four files of Fashion-MNIST")
-    images: str | None = Field(None, description="or an IDX file of images")
-    labels: str | None = Field(None, description="and one of their labels")
+    images: str | None = Field(
+        None,
+        description="or an IDX file of images; or a table with their classes: .parquet, .jsonl, or "
+        "a directory of save_to_disk",
+    )
+    labels: str | None = Field(None, description="IDX file of the labels of images")
+    image: str = Field("image", description="of a table: the column of the image")
+    label: str = Field("label", description="of a table: the column of the class")
     test_images: str | None = Field(None, description="by default a fifth is for test")
     test_labels: str | None = Field(None, description="IDX file of the labels of test_images")
     count: Count = Field(2000, description="shapes to generate")
@@ -65,7 +75,11 @@ class Data(Settings):
     @model_validator(mode="after")
     def _one_source(self) -> "Data":
         for one, other in (("images", "labels"), ("test_images", "test_labels")):
-            if (getattr(self, one) is None) != (getattr(self, other) is None):
+            images, labels = getattr(self, one), getattr(self, other)
+            if images is not None and _is_table(images):
+                if labels is not None:
+                    raise ValueError(f"{one} is a table, which has the classes: leave out {other}")
+            elif (images is None) != (labels is None):
                 raise ValueError(f"{one} and {other} belong together: give both files")
         if self.name is not None and self.images is not None:
             raise ValueError("give either name, or images and labels")
@@ -340,16 +354,12 @@ class ImageTask:
 
 
 def read_images(data: Data, seed: int) -> tuple[Images, Images, Images]:
-    """Return images for training, for validation and for test of a table `[data]`.
-
-    A fifth is for validation; where there are no other images for test, another fifth is. Where
-    there are, no more are for validation than for test.
-    """
+    """Return images for training, for validation and for test of a table `[data]`."""
     test: Images | None = None
-    if data.images is not None and data.labels is not None:
-        whole = read_idx(data.images, data.labels)
-        if data.test_images is not None and data.test_labels is not None:
-            test = read_idx(data.test_images, data.test_labels, whole.classes)
+    if data.images is not None:
+        whole = _read(data, data.images, data.labels)
+        if data.test_images is not None:
+            test = _read(data, data.test_images, data.test_labels, whole.classes)
     elif data.name == "fashion":
         folder = _fashion(data.folder)
         whole, test = read_fashion(folder, "train"), read_fashion(folder, "test")
@@ -357,19 +367,19 @@ def read_images(data: Data, seed: int) -> tuple[Images, Images, Images]:
         whole = read_digits()
     else:
         whole = generate_images(data.count, seed=seed)
-    count = len(whole.labels)
-    if count < 5:
-        raise ValueError(f"{count} images are too few to hold out a fifth of them")
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    held = count // 5 if test is None else min(count // 5, len(test.labels))
-    valid, rest = whole.pick(order[:held]), order[held:]
-    if test is None:
-        test, rest = whole.pick(rest[:held]), rest[held:]
-    return (
-        _limited(whole.pick(rest), data.limit, seed),
-        _limited(valid, data.test_limit, seed),
-        _limited(test, data.test_limit, seed),
-    )
+    return split_images(whole, test, seed, limit=data.limit, held_limit=data.test_limit)
+
+
+def _read(
+    data: Data, images: str, labels: str | None, classes: Sequence[str] | None = None
+) -> Images:
+    if labels is not None:
+        return read_idx(images, labels, classes)
+    return read_image_table(images, image=data.image, label=data.label, classes=classes)
+
+
+def _is_table(path: str) -> bool:
+    return is_saved_dataset(path) or format_of(path) in IMAGE_TABLES
 
 
 def _build(
@@ -382,15 +392,8 @@ def _build(
 def _fashion(folder: str | None) -> Path:
     if folder is not None:
         return Path(folder)
-    own = data_folder() / FASHION
+    own = data_folder() / "fashion-mnist"
     return own if own.is_dir() or not DEBIAN.is_dir() else DEBIAN
-
-
-def _limited(images: Images, limit: int | None, seed: int) -> Images:
-    if limit is None or limit >= len(images.labels):
-        return images
-    draw = torch.Generator().manual_seed(seed)
-    return images.pick(torch.randperm(len(images.labels), generator=draw)[:limit])
 
 
 def _size(images: Images) -> str:

@@ -16,9 +16,8 @@ from regard.core.request import Request
 from regard.core.score import SCORES
 from regard.layers.graph import GraphAttention
 from regard.trace.call import Call, Inputs
-from regard.trace.freeze import Freezer
 from regard.trace.modules import Modules
-from regard.trace.record import CallSnapshot, Record, RecordedMap, snapshot
+from regard.trace.record import CallSnapshot, Freezer, Record, RecordedMap, snapshot
 from regard.trace.trace import Trace
 
 
