@@ -65,11 +65,11 @@ class Columns:
             self.places = [row.index(c) if isinstance(c, str) else c for c in self.wanted.values()]
             self.count, self.named = len(row), False
             return None
-        least = max(self.places) + 1
-        if self.count is None and len(row) >= least:
+        if len(row) != self.count:
+            least = max(self.places) + 1
+            if self.count is not None or len(row) < least:
+                raise ValueError(f"{_columns(row)} instead of {self.count or least}")
             self.count = len(row)
-        if len(row) != (self.count or least):
-            raise ValueError(f"{_columns(row)} instead of {self.count or least}")
         return self._checked([row[place] for place in self.places])
 
     def texts(self, record: dict[str, Any]) -> tuple[str, ...]:
@@ -98,12 +98,13 @@ class Columns:
     @property
     def settings(self) -> str:
         """The settings that choose the columns, in words."""
-        return " and ".join(f"data.{setting}=" for setting in self.wanted)
+        *others, last = (f"data.{setting}=" for setting in self.wanted)
+        return f"{', '.join(others)} and {last}" if others else last
 
     def _checked(self, values: list[str]) -> tuple[str, ...]:
         for place in self.labels:
             values[place] = values[place].strip()
-        if not all(map(str.strip, values)):
+        if not all(values) or any(map(str.isspace, values)):
             pairs = zip(self.wanted, values, strict=True)
             empty = [setting for setting, text in pairs if not text.strip()]
             are = "are" if len(empty) > 1 else "is"
@@ -207,9 +208,11 @@ def pick_columns(
 
     def pick(row: Row) -> tuple[str, ...] | None:
         nonlocal first
+        if isinstance(row, list):
+            return columns.pick(row)
         if isinstance(row, ValueError):
             raise row
-        if first and isinstance(row, dict):
+        if first:
             first = False
             if report.unit == "row":  # all have the same columns
                 columns.check(row)
@@ -275,7 +278,8 @@ def text_rows(path: str | Path) -> Iterator[tuple[int, str | ValueError]]:
         except UnicodeDecodeError as error:
             yield number, ValueError(f"the line is not UTF-8 at byte {error.start + 1}")
         else:
-            yield number, line if line.strip() else ValueError("an empty line")
+            blank = not line or line.isspace()
+            yield number, ValueError("an empty line") if blank else line
 
 
 def _tsv_rows(path: str | Path, _: Any, delimiter: str = "\t") -> Iterator[tuple[int, Row]]:
@@ -285,10 +289,9 @@ def _tsv_rows(path: str | Path, _: Any, delimiter: str = "\t") -> Iterator[tuple
     for number, line in text_rows(path):
         if isinstance(line, ValueError):
             yield number, line
-        elif delimiter == "\t":
-            yield number, line.split("\t")
-        else:
-            yield number, [part.strip() for part in line.split(delimiter)]
+            continue
+        cells = line.split(delimiter)
+        yield number, cells if delimiter == "\t" else [cell.strip() for cell in cells]
 
 
 def _csv_rows(

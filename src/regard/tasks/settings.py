@@ -13,23 +13,12 @@ Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class NamedOrFile(Settings):
-    """A table `[data]` of a dataset by name, or of a file; with neither, data is generated."""
+class Table(Settings):
+    """A table `[data]` of a dataset by name, or of a table of texts; else data is generated."""
 
     name: str | None = None
     folder: str | None = Field(None, description="folder of the named dataset; or REGARD_DATA")
     path: str | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "NamedOrFile":
-        if self.name is not None and self.path is not None:
-            raise ValueError("give name or path, not both")
-        return self
-
-
-class Table(NamedOrFile):
-    """A table `[data]` whose `path` is a table of labelled texts."""
-
     format: Literal["csv", "tsv", "jsonl", "parquet", "dataset"] | None = Field(
         None, description="by default, by the name; dataset is a directory of save_to_disk"
     )
@@ -37,6 +26,12 @@ class Table(NamedOrFile):
         None, description="between columns of a csv or tsv; by default found in its first line"
     )
     bad: Literal["refuse", "skip"] = Field("refuse", description="how bad rows are handled")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Table":
+        if self.name is not None and self.path is not None:
+            raise ValueError("give name or path, not both")
+        return self
 
 
 class NoLoss(Settings):
