@@ -4,11 +4,16 @@
 
 starts `regard studio` on a free port and prints one line for each measurement. The page is used in
 headless Chromium.
+
+    python -m benchmarks.studio runs/dates runs/plain --pictures pictures
+
+draws every room in both languages and themes instead.
 """
 
 import argparse
 import http.client
 import json
+import os
 import platform
 import random
 import re
@@ -21,8 +26,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import regard
 
@@ -32,10 +39,11 @@ KEYS = 60
 
 
 @contextmanager
-def studio(run: Path) -> Iterator[tuple[int, int]]:
+def studio(runs: list[Path], home: Path | None = None) -> Iterator[tuple[int, int]]:
     """A studio of its own process: its port and its process number."""
-    with tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, "-m", "regard", "studio", str(run), "--out", home]
+    with tempfile.TemporaryDirectory() as empty:
+        command = [sys.executable, "-m", "regard", "studio", *map(str, runs)]
+        command += ["--out", str(home or empty)]
         process = subprocess.Popen(
             [*command, "--port", "0", "--no-open"], stdout=subprocess.PIPE, text=True
         )
@@ -165,21 +173,84 @@ def page(port: int, run: str, text: str) -> dict[str, Any]:
     }
 
 
+def pictures(port: int, names: list[str], folder: Path) -> None:
+    """Draw every room in both languages and themes."""
+    from playwright.sync_api import sync_playwright
+
+    text = "이천십오년 시월 구일"
+    edits = json.dumps([[{"layer": "decoder.attention", "keys": [6]}]])
+    hide = urlencode({"run": names[0], "text": text, "edits": edits})
+    one = urlencode({"run": names[0], "text": text})
+    several = urlencode({"runs": ",".join(names), "text": text})
+    rooms = {
+        "look": f"look?{one}&layer=decoder.attention&query=6",
+        "edit": f"edit?{hide}",
+        "compare": f"compare?{several}",
+    }
+    rooms |= {
+        "workflow": f"workflow?mode=model&{one}&layer=decoder.attention&query=6",
+        "free": "workflow?mode=free",
+    }
+    rooms |= {"gallery": "gallery", "train": f"train?{one}"}
+    folder.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as play, tempfile.TemporaryDirectory() as scratch:
+        chromium = shutil.which("chromium")
+        browser = play.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"], env=_with_korean_font(Path(scratch))
+        )
+        for language in ("en", "ko"):
+            for theme in ("light", "dark"):
+                size = {"width": 1280, "height": 960}
+                tab = browser.new_context(
+                    viewport=size, locale=language, color_scheme=theme
+                ).new_page()
+                for room, address in rooms.items():
+                    tab.goto("about:blank")
+                    tab.goto(f"http://127.0.0.1:{port}/#/{address}")
+                    tab.wait_for_selector("main > [data-ready]", state="attached", timeout=60_000)
+                    tab.wait_for_timeout(1000)
+                    tab.screenshot(path=folder / f"{room}-{language}-{theme}.png")
+        browser.close()
+
+
+def _with_korean_font(folder: Path) -> dict[str, str]:
+    """The environment of a browser that finds the Korean font of `regard[visual]`."""
+    fonts = Path(str(files("koreanize_matplotlib"))) / "fonts"
+    file = folder / "fonts.conf"
+    file.write_text(
+        '<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>'
+        '<include ignore_missing="yes">/etc/fonts/fonts.conf</include>'
+        f"<dir>{fonts}</dir><cachedir>{folder}</cachedir></fontconfig>"
+    )
+    return {**os.environ, "FONTCONFIG_FILE": str(file)}
+
+
 def main() -> None:
-    """Print the measurements."""
+    """Print the measurements, or draw the rooms."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--requests", type=int, default=LAST)
+    parser.add_argument("--pictures", type=Path)
     options = parser.parse_args()
-    texts = [str(text) for text in regard.load(options.run).examples(2000)]
-    print(f"{platform.processor() or platform.machine()}, {regard.__version__}")
-    with studio(options.run) as (port, process):
-        look(port, options.run.name, texts[0])  # loads the model
-        for name, value in page(port, options.run.name, texts[0]).items():
+    run: Path = options.runs[0]
+    if options.pictures:
+        with studio([], run.parent) as (port, _):
+            return pictures(port, [each.name for each in options.runs], options.pictures)
+    texts = [str(text) for text in regard.load(run).examples(2000)]
+    print(f"{_processor()}, {os.cpu_count()} cores, regard {regard.__version__}")
+    with studio([run]) as (port, process):
+        look(port, run.name, texts[0])  # loads the model
+        for name, value in page(port, run.name, texts[0]).items():
             print(f"{name:<32}{value:10.1f}")
-        found = load(port, process, options.run.name, texts, options.requests)
+        found = load(port, process, run.name, texts, options.requests)
         for name, value in found.items():
             print(f"{name:<32}{value:10.1f}")
+    return None
+
+
+def _processor() -> str:
+    found = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+    return found[1] if found else platform.machine()
 
 
 if __name__ == "__main__":

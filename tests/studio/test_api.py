@@ -182,6 +182,21 @@ def test_free_attention_is_the_formula(client, score, mask, normalizer):
     assert found["page"]["data"]["traces"][0]["calls"][0]["numbers"] is not None
 
 
+def test_the_numbers_of_a_model_are_attended_to_in_another_way(client, home):
+    given = {"run": "letters", "text": "cab", "layer": "decoder.attention"}
+    own = client("POST", "/api/v1/attend/model", given).json
+    trace = regard.load(home / "letters").trace("cab")
+    weights = trace.calls[0].map.dense()[0]
+    inputs = trace.calls[0].inputs
+    value = inputs.value.reshape(-1, *inputs.value.shape[-2:])[0]
+    assert torch.tensor(own["output"]) == pytest.approx(weights @ value, abs=1e-4)
+    hard = client("POST", "/api/v1/attend/model", {**given, "normalizer": "hard"}).json
+    assert torch.tensor(hard["output"]) == pytest.approx(value[weights.argmax(-1)], abs=1e-4)
+    for wrong in ({"layer": "nothing"}, {"head": 5}):
+        answer = client("POST", "/api/v1/attend/model", {**given, **wrong})
+        assert answer.status == 422
+
+
 def test_free_attention_that_does_not_fit_names_the_matrix(client):
     given = {"query": [[1.0, 2.0]], "key": [[1.0]], "value": [[1.0]]}
     answer = client("POST", "/api/v1/attend", given)

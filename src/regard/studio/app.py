@@ -91,6 +91,11 @@ class Studio:
     async def attend(self, request: Request, given: messages.FreeAttention) -> messages.FreeResult:
         return await self.models.run(request, partial(free.attend, given))
 
+    async def attend_in_model(
+        self, request: Request, given: messages.ModelAttention
+    ) -> messages.FreeResult:
+        return await self.models.run(request, partial(free.attend_in_model, self.runs, given))
+
     async def list_exhibits(self, request: Request, given: Any) -> messages.ExhibitList:
         found = await self.slow.run(request, self.gallery.entries)
         return messages.ExhibitList(exhibits=found)
@@ -135,7 +140,7 @@ class Studio:
                 if found.points or now != last:
                     yield Event("progress", found)
                 last = now
-                after = max([after, *(point.step for point in found.points)])
+                after = found.known
                 if found.state not in ("running", "paused"):
                     return
                 await asyncio.sleep(SECONDS)
@@ -168,6 +173,8 @@ def endpoints(studio: Studio) -> list[Endpoint]:
              m.Comparison, m.Comparisons, statuses=[404, 503]),
         post(f"{API}/attend", studio.attend, "Attend with numbers written by hand",
              m.FreeAttention, m.FreeResult, statuses=[503]),
+        post(f"{API}/attend/model", studio.attend_in_model, "Attend with the numbers of a model",
+             m.ModelAttention, m.FreeResult, statuses=[404, 503]),
         get(f"{API}/gallery", studio.list_exhibits, "List the mechanisms", returns=m.ExhibitList,
             statuses=[503]),
         post(f"{API}/gallery/cost", studio.measure, "Time a mechanism on this machine",

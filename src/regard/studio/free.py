@@ -1,6 +1,8 @@
-"""Attention of queries, keys and values that were written by hand."""
+"""Attention of numbers written by hand, or of those of a model, with any score and mask."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,10 +10,12 @@ from torch import Tensor
 import regard
 from regard.attention.observer import observed
 from regard.core.mask import Mask
-from regard.core.score import Additive, Cosine, Score
+from regard.core.normalize import NORMALIZERS
+from regard.core.score import Additive, Cosine, Dot, ScaledDot, Score
 from regard.studio.look import page_data
-from regard.studio.messages import FreeAttention, FreeResult
-from regard.trace import Trace
+from regard.studio.messages import FreeAttention, FreeResult, ModelAttention
+from regard.studio.runs import Runs
+from regard.trace import Call, Trace
 from regard.web import RequestError
 
 MASKS: dict[str, Mask | None] = {
@@ -21,50 +25,125 @@ MASKS: dict[str, Mask | None] = {
 }
 
 
+@dataclass
+class _Way:
+    """How queries attend: the score, times a scale, the mask and the normalizer."""
+
+    score: Score
+    mask: Mask | None
+    normalize: Callable[..., Tensor]
+    scale: float
+
+
 def attend(given: FreeAttention) -> FreeResult:
-    """Return every step of `regard.attend`, as a recorded call."""
+    """Return every step of `regard.attend` for numbers written by hand."""
     query, key = _matrix(given.query, "query"), _matrix(given.key, "key")
     value = _matrix(given.value, "value")
     if query.shape[1] != key.shape[1]:
-        raise RequestError(
-            422,
-            f"queries have {query.shape[1]} numbers and keys {key.shape[1]}: make them equal",
-            "key",
-        )
+        widths = f"queries have {query.shape[1]} numbers and keys {key.shape[1]}"
+        raise RequestError(422, f"{widths}: make them equal", "key")
     if len(key) != len(value):
-        raise RequestError(
-            422, f"there are {len(key)} keys and {len(value)} values: each key has a value", "value"
-        )
-    layer = _Layer(_score(given.score, query.shape[1]), given)
-    with torch.no_grad(), regard.capture(layer) as trace:
-        output = layer(given.scale * query[None, None], key[None, None], value[None, None])
-    (call,) = trace.of(0).calls
+        counts = f"there are {len(key)} keys and {len(value)} values"
+        raise RequestError(422, f"{counts}: each key has a value", "value")
+    score, normalize = _score(given.score, query.shape[1]), NORMALIZERS[given.normalizer]
     names = {"query": [f"q{i + 1}" for i in range(len(query))]}
     names["key"] = [f"k{i + 1}" for i in range(len(key))]
-    page = page_data(Trace([replace(call, name="attend", queries="query", keys="key")], names))
+    way = _Way(score, MASKS[given.mask], normalize, given.scale)
+    return _steps(
+        query, key, value, way, Call("attend", torch.zeros(1, 1, 1), "query", "key"), names
+    )
+
+
+def attend_in_model(runs: Runs, given: ModelAttention) -> FreeResult:
+    """Return every step for the queries, keys and values of one head of a model."""
+    predictor = runs.predictor(given.run)
+    trace = predictor.trace(predictor.parse(given.text))
+    call = next((each for each in trace.calls if each.name == given.layer), None)
+    if call is None:
+        raise RequestError(422, f"{given.run} has no attention named {given.layer!r}", "layer")
+    if call.inputs is None:
+        raise RequestError(422, f"the numbers of {given.layer} were not recorded", "layer")
+    if given.head >= call.heads:
+        raise RequestError(422, f"head should be from 0 to {call.heads - 1}", "head")
+    inputs, (rows, columns) = call.inputs, call.shape[-2:]
+    query, key = _head(inputs.query, given.head, rows), _head(inputs.key, given.head, columns)
+    value = _head(inputs.value, given.head, columns)
+    score, mask, normalize = inputs.score, inputs.mask, inputs.normalize
+    if given.score != "own":
+        if query.shape[1] != key.shape[1]:
+            widths = f"queries have {query.shape[1]} numbers and keys {key.shape[1]}"
+            raise RequestError(422, f"{widths}: only the model's own score compares them", "score")
+        score = _score(given.score, query.shape[1])
+    if given.mask != "own":
+        mask = MASKS[given.mask]
+    elif mask is not None:
+        dense = mask.dense(inputs.query.shape[-2], inputs.key.shape[-2])[..., :rows, :columns]
+        dense = dense.reshape(-1, rows, columns)
+        mask = regard.visible(dense[given.head if len(dense) == call.heads else 0])
+    if given.normalizer != "own" or normalize is None:
+        name = "softmax" if given.normalizer == "own" else given.normalizer
+        normalize = NORMALIZERS[name]
+    way = _Way(score, mask, normalize, given.scale)
+    return _steps(query, key, value, way, call, trace.tokens)
+
+
+def _steps(
+    query: Tensor, key: Tensor, value: Tensor, way: _Way, call: Call, tokens: dict[str, list[str]]
+) -> FreeResult:
+    """The steps of one head, (M, D), (N, D) and (N, Dv), named like a call."""
+    layer = _Layer(way)
+    with torch.no_grad(), regard.capture(layer) as trace:
+        output = layer(query[None, None], key[None, None], value[None, None])
+    (found,) = trace.of(0).calls
+    named = replace(found, name=call.name, queries=call.queries, keys=call.keys)
+    page = page_data(Trace([named], tokens))
     assert page is not None
     return FreeResult(page=page, output=output[0, 0].tolist())
 
 
 class _Layer(torch.nn.Module):
-    def __init__(self, score: Score | str, given: FreeAttention) -> None:
+    def __init__(self, way: _Way) -> None:
         super().__init__()
-        self.score, self.given = score, given
+        self.way = way
 
     @observed
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        mask = MASKS[self.given.mask]
-        normalize = self.given.normalizer
-        found = regard.attend(query, key, value, score=self.score, mask=mask, normalize=normalize)
+        score, normalize = self.way.score, self.way.normalize
+        if self.way.scale != 1:
+            score = _Scaled(score, self.way.scale)
+        found = regard.attend(
+            query, key, value, score=score, mask=self.way.mask, normalize=normalize
+        )
         assert isinstance(found, Tensor)
         return found
 
 
-def _score(name: str, width: int) -> Score | str:
-    if name == "cosine":
-        return Cosine(1.0)
+class _Scaled(torch.nn.Module):
+    """A score times a number."""
+
+    def __init__(self, score: Any, scale: float) -> None:
+        super().__init__()
+        self.score, self.scale = score, scale
+        if hasattr(score, "as_dot"):
+            self.as_dot = self._as_dot
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.scale * self.score(query, key)
+
+    def _as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float]:
+        left, right, scale = self.score.as_dot(query, key)
+        return left, right, scale * self.scale
+
+
+def _head(tensor: Tensor, head: int, length: int) -> Tensor:
+    """One head of what was recorded, (length, width); all heads may share it."""
+    heads = tensor.reshape(-1, *tensor.shape[-2:])
+    return heads[head % len(heads), :length]
+
+
+def _score(name: str, width: int) -> Score:
     if name != "additive":
-        return name
+        return {"dot": Dot(), "scaled_dot": ScaledDot(), "cosine": Cosine(1.0)}[name]
     score = Additive(width, width, width)
     with torch.no_grad():  # tanh(q + k), summed
         for parameter in score.parameters():

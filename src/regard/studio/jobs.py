@@ -116,17 +116,18 @@ class Jobs:
             return "failed"
         return "stopped" if checkpoints(run) else "unknown"
 
-    def progress(self, name: str, after: int = -1) -> Progress:
-        """Return how far a training is, with the lines of its log after a step."""
+    def progress(self, name: str, after: int = 0) -> Progress:
+        """Return how far a training is, with the lines of its log after so many."""
         run = self.home / name
         lines = read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").is_file() else []
-        points = [_point(line) for line in lines if line["step"] > after]
+        points = [_point(line) for line in lines[after:]]
         state = self.state(name)
         metric = next((k for p in reversed(points) for k in p.valid if k != "loss"), None)
         return Progress(
             run=name,
             state=state,
             points=points[:: len(points) // MOST_POINTS + 1],
+            known=len(lines),
             checkpoints=checkpoints(run),
             metric=metric,
             message=self._last_line(name) if state == "failed" else None,

@@ -198,16 +198,35 @@ Matrix = Annotated[
 ]
 
 
+ScoreName = Literal["dot", "scaled_dot", "cosine", "additive"]
+MaskName = Literal["none", "causal", "window"]
+NormalizerName = Literal["softmax", "sparsemax", "entmax15", "hard"]
+Scale = Annotated[float, Field(ge=0, le=100, description="the scores are multiplied by it")]
+
+
 class FreeAttention(Given):
     """Queries, keys and values written by hand."""
 
     query: Matrix
     key: Matrix
     value: Matrix
-    score: Literal["dot", "scaled_dot", "cosine", "additive"] = "scaled_dot"
-    mask: Literal["none", "causal", "window"] = "none"
-    normalizer: Literal["softmax", "sparsemax", "entmax15", "hard"] = "softmax"
-    scale: float = Field(1.0, ge=0, le=100, description="the scores are multiplied by it")
+    score: ScoreName = "scaled_dot"
+    mask: MaskName = "none"
+    normalizer: NormalizerName = "softmax"
+    scale: Scale = 1.0
+
+
+class ModelAttention(Given):
+    """The queries, keys and values of one head of a model, attended to in another way."""
+
+    run: RunName
+    text: Text
+    layer: str = Field(max_length=200)
+    head: Index = 0
+    score: ScoreName | Literal["own"] = "own"
+    mask: MaskName | Literal["own"] = "own"
+    normalizer: NormalizerName | Literal["own"] = "own"
+    scale: Scale = 1.0
 
 
 class FreeResult(BaseModel):
@@ -320,6 +339,7 @@ class Progress(BaseModel):
     run: str
     state: str
     points: list[Point]
+    known: int = Field(description="lines of the log so far")
     checkpoints: list[int]
     metric: str | None = None
     message: str | None = Field(None, description="why it failed")
@@ -329,4 +349,4 @@ class Follow(Given):
     """A training to follow."""
 
     run: RunName
-    after: int = Field(-1, ge=-1, description="the last step that is known")
+    after: Index = Field(0, description="lines of the log that are known")

@@ -2,7 +2,7 @@
 
 import { element } from "regard/panel.js";
 
-const WIDTH = 520, HEIGHT = 220, LEFT = 52, RIGHT = 12, TOP = 14, BOTTOM = 34;
+const WIDTH = 520, HEIGHT = 220, LEFT = 52, RIGHT = 12, TOP = 26, BOTTOM = 34;
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
@@ -25,9 +25,9 @@ export function lines(series, { x, y, title, logarithmic = false }) {
   const back = logarithmic ? Math.exp : (value) => value;
   for (const share of [0, 0.5, 1]) {
     const value = back(y0 + share * (y1 - y0)), height = down(value);
-    picture.append(svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: height, y2: height, class: "grid-line" }), label(LEFT - 6, height + 4, short(value), "end"));
+    picture.append(svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: height, y2: height, class: "grid-line" }), label(LEFT - 6, height + 4, short(value, back(y1) - back(y0)), "end"));
     const place = back(x0 + share * (x1 - x0));
-    picture.append(label(across(place), HEIGHT - BOTTOM + 16, short(place), "middle"));
+    picture.append(label(across(place), HEIGHT - BOTTOM + 16, short(place, back(x1) - back(x0)), ["start", "middle", "end"][2 * share]));
   }
   picture.append(label(WIDTH - RIGHT, HEIGHT - 3, x, "end"), label(4, 10, y, "start"));
   for (const { points, color } of series) {
@@ -51,9 +51,10 @@ export function lines(series, { x, y, title, logarithmic = false }) {
   return element("div", { class: "chart-box" }, picture, element("ul", { class: "legend" }, ...legend));
 }
 
-function short(value) {
-  const size = Math.abs(value);
-  return size >= 100 || Number.isInteger(value) ? String(Math.round(value)) : size >= 1 ? value.toFixed(1) : value.toPrecision(2);
+/** A number with as many digits as tell the ends of its axis apart. */
+function short(value, range) {
+  const digits = Math.min(Math.max(Math.ceil(-Math.log10(range)) + 1, 0), 6);
+  return value.toFixed(Number.isInteger(value) ? 0 : digits);
 }
 
 function label(x, y, text, anchor) {

@@ -29,7 +29,7 @@ export class CompareRoom extends InputRoom {
     this.chosen = wanted.length > 1 ? wanted.slice(0, MOST) : first;
     const boxes = runs.map((run) => {
       const box = element("input", { type: "checkbox", value: run.name, checked: this.chosen.includes(run.name), onchange: () => this.check(box) });
-      return element("label", { class: "check" }, box, ` ${run.name} `, element("span", { class: "small" }, `${this.text(`task-${run.task}`)}, ${run.model}`));
+      return element("label", { class: "check" }, box, ` ${run.name} `, element("span", { class: "small" }, this.about(run)));
     });
     const problem = element("p", { class: "problem", role: "alert", hidden: true });
     const field = element("fieldset", { class: "control runs" }, element("legend", {}, this.text("chooseRuns")), ...boxes, problem);

@@ -92,7 +92,8 @@ export class EditRoom extends InputRoom {
     this.outputs[1].textContent = after.output;
     this.outputs[1].classList.toggle("changed", after.output !== before.output);
     await Promise.all([this.showViews(this.views, before.page), this.showViews(this.afterViews, after.page)]);
-    if (isNew && before.page) this.chips(before.page.data);
+    this.data = before.page?.data;
+    if (isNew && this.data) this.chips(this.data);
     this.mark();
     this.changes.replaceChildren(...changes.map((change) => this.change(change)));
     this.dataset.drawn = String(performance.now());
@@ -113,15 +114,15 @@ export class EditRoom extends InputRoom {
     const source = reading.find((call) => call.queries !== call.keys) ?? reading[0];
     const labels = source ? data.labels[source.keyLabels] : [];
     const same = reading.filter((call) => call.keys === source?.keys);
-    const chip = (text, name, edits) => {
-      const button = element("button", { type: "button", class: "chip", "aria-pressed": "false", onclick: () => this.toggle(name, edits) }, text);
+    const chip = (text, edits) => {
+      const button = element("button", { type: "button", class: "chip", "aria-pressed": "false", onclick: () => this.toggle(edits) }, text);
       button.dataset.action = JSON.stringify(edits);
       return button;
     };
     this.words.replaceChildren(...labels.map((label, key) =>
-      chip(tokenText(label), this.text("hidesWord", { word: tokenText(label) }), same.map((call) => ({ layer: call.name, keys: [key] })))));
+      chip(tokenText(label), same.map((call) => ({ layer: call.name, keys: [key] })))));
     this.headButtons.replaceChildren(...calls.flatMap((call) => Array.from({ length: call.heads }, (_, head) =>
-      chip(`${call.shortName}·${head}`, this.text("hidesHead", { layer: call.name, head }), [{ layer: call.name, heads: [head] }]))));
+      chip(`${call.shortName}·${head}`, [{ layer: call.name, heads: [head] }]))));
   }
 
   /** A cell that is pinned in the map before can be hidden or weighted. */
@@ -137,10 +138,9 @@ export class EditRoom extends InputRoom {
     const set = (weight) => {
       const edit = { layer: view.about.name, heads: [...view.heads], cells: [[query, key]] };
       if (weight > 0) edit.weight = weight;
-      const text = this.text(weight > 0 ? "setsCell" : "hidesCell", { ...names, weight: number(weight) });
       const isSame = ({ edits }) => edits[0].cells?.[0]?.join() === [query, key].join() && edits[0].layer === edit.layer;
       this.undone = [];
-      this.apply([...this.actions.filter((each) => !isSame(each)), { text, edits: [edit] }]);
+      this.apply([...this.actions.filter((each) => !isSame(each)), { edits: [edit] }]);
     };
     slider.addEventListener("input", () => { output.textContent = number(Number(slider.value)); });
     slider.addEventListener("change", () => set(Number(slider.value)));
@@ -149,11 +149,11 @@ export class EditRoom extends InputRoom {
       this.button("hideCell", () => set(0)));
   }
 
-  toggle(text, edits) {
+  toggle(edits) {
     const key = JSON.stringify(edits);
     const rest = this.actions.filter((action) => JSON.stringify(action.edits) !== key);
     this.undone = [];
-    this.apply(rest.length < this.actions.length ? rest : [...this.actions, { text, edits }]);
+    this.apply(rest.length < this.actions.length ? rest : [...this.actions, { edits }]);
   }
 
   undo() {
@@ -177,7 +177,20 @@ export class EditRoom extends InputRoom {
     for (const chip of this.querySelectorAll(".chip")) chip.setAttribute("aria-pressed", active.has(chip.dataset.action));
     this.undoButton.disabled = this.resetButton.disabled = !this.actions.length;
     this.redoButton.disabled = !this.undone.length;
-    this.list.replaceChildren(...this.actions.map((action) => element("li", {}, action.text ?? JSON.stringify(action.edits))));
+    this.list.replaceChildren(...this.actions.map((action) => element("li", {}, this.describe(action.edits[0]))));
+  }
+
+  /** An edit in words. */
+  describe({ layer, heads, keys, cells, weight }) {
+    const call = this.data?.traces.at(-1).calls.find(({ name }) => name === layer);
+    const [queries, words] = call ? [this.data.labels[call.queryLabels], this.data.labels[call.keyLabels]] : [[], []];
+    const label = (labels, place) => tokenText(labels[place] ?? `#${place}`);
+    if (cells) {
+      const [[query, key]] = cells;
+      const names = { query: label(queries, query), key: label(words, key), weight: number(weight ?? 0) };
+      return this.text(weight ? "setsCell" : "hidesCell", names);
+    }
+    return keys ? this.text("hidesWord", { word: label(words, keys[0]) }) : this.text("hidesHead", { layer, head: heads?.[0] });
   }
 }
 

@@ -56,7 +56,9 @@ export class InputRoom extends Room {
       this.exampleSlot.replaceChildren(element("label", { for: "studio-examples" }, this.text("examples")), select);
       select.id = "studio-examples";
       this.exampleSlot.hidden = !count;
-      if (!this.input.value && count && this.input !== document.activeElement) await this.chooseExample(texts[0] ?? "#0");
+      const wanted = this.given.get("example");
+      const first = texts[0] ?? (/^\d+$/.test(wanted) ? `#${wanted}` : "#0");
+      if (!this.input.value && count && this.input !== document.activeElement) await this.chooseExample(first);
       else if (!this.input.value) this.remember({ run });
     } catch (error) {
       this.problem(error, "run");
@@ -83,7 +85,7 @@ export class InputRoom extends Room {
   }
 
   async update() {
-    this.remember({ run: this.run, text: this.input.value });
+    this.remember({ run: this.run, text: this.input.value, example: this.example });
     if (!this.input.value.trim() && this.example === null) return this.cleared?.();
     try {
       const looked = await this.latest.run((signal) => post("/look", this.request, { signal }));

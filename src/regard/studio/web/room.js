@@ -73,8 +73,13 @@ export class Room extends HTMLElement {
     if (!runs.length) return null;
     const wanted = this.given.get(name);
     const selected = runs.some((run) => run.name === wanted) ? wanted : runs[0].name;
-    const options = runs.map((run) => [run.name, `${run.name} — ${this.text(`task-${run.task}`)}, ${run.model}`]);
+    const options = runs.map((run) => [run.name, `${run.name} — ${this.about(run)}`]);
     return { field: this.control(name, this.select(options, selected, act)), selected };
+  }
+
+  /** The task and the model of a run in words. */
+  about({ task, model }) {
+    return [this.text(`task-${task}`), model === task ? "" : model].filter(Boolean).join(", ");
   }
 
   noRuns() {

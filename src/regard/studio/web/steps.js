@@ -1,7 +1,7 @@
 // <studio-workflow>: the calculation step by step, of a model or of numbers written by hand.
 
 import { element } from "regard/panel.js";
-import { Latest, post } from "studio/api.js";
+import { ApiError, Latest, post } from "studio/api.js";
 import { InputRoom } from "studio/look.js";
 
 const FREE = {
@@ -21,7 +21,7 @@ const FORMULAS = {
 };
 
 export class WorkflowRoom extends InputRoom {
-  sections = ["strip", "workflow"];
+  sections = ["strip", "workflow", "heads"];
 
   async build() {
     const isFree = this.given.get("mode") === "free" || !this.studio.runs.some((run) => run.is_trained);
@@ -39,7 +39,70 @@ export class WorkflowRoom extends InputRoom {
 
   parts() {
     this.fields = { mode: "model" };
-    this.append(this.heading(), this.tabs, this.form, this.views);
+    this.options = { scale: Number(this.given.get("scale") ?? 1) || 1 };
+    for (const [name, choices] of Object.entries(CHOICES)) {
+      this.options[name] = choices.includes(this.given.get(name)) ? this.given.get(name) : "own";
+    }
+    this.append(this.heading(), this.tabs, this.form, element("div", { class: "form" }, ...this.pickers(["own"])), this.views);
+  }
+
+  /** Menus of scores, masks and normalizers, and a slider of the scale. */
+  pickers(first) {
+    const menus = Object.entries(CHOICES).map(([name, choices]) => this.control(name, this.select(
+      [...first, ...choices].map((choice) => [choice, this.text(choice === "own" ? "own" : `${name}-${choice}`)]),
+      this.options[name], (value) => this.changeOptions({ [name]: value }))));
+    const scale = element("input", { type: "range", min: "0", max: "5", step: "0.1", value: String(this.options.scale),
+      oninput: () => { output.textContent = scale.value; this.changeOptions({ scale: Number(scale.value) }); } });
+    const output = element("output", {}, String(this.options.scale));
+    const field = this.control("scale", scale);
+    field.append(output);
+    return [...menus, field];
+  }
+
+  changeOptions(options) {
+    Object.assign(this.options, options);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.isFree ? this.updateFree() : this.update(), 30);
+  }
+
+  get isOwn() {
+    const { scale, ...names } = this.options;
+    return scale === 1 && Object.values(names).every((name) => name === "own");
+  }
+
+  /** Whether the head of the model attends in its own way or in another, the views show it. */
+  async update() {
+    if (this.isOwn || !this.input.value.trim()) return super.update();
+    this.remember({ run: this.run, text: this.input.value, ...this.options });
+    try {
+      const { name, head } = this.place ?? await this.firstPlace();
+      const given = { run: this.run, text: this.input.value, layer: name, head, ...this.options };
+      const found = await this.latest.run((signal) => post("/attend/model", given, { signal }));
+      if (!found) return null;
+      this.problem(null);
+      await this.showViews(this.views, found.page);
+      this.dataset.drawn = String(performance.now());
+    } catch (error) {
+      this.problem(error, "score");
+    }
+    return null;
+  }
+
+  /** The layer and head that the model's own views start with. */
+  async firstPlace() {
+    const looked = await post("/look", this.request);
+    if (!looked.page) throw new ApiError(this.text("noAttention"), { status: 422 });
+    const { data } = looked.page;
+    return { name: data.traces.at(-1).calls[data.call].name, head: data.heads[0] };
+  }
+
+  reset() {
+    this.place = null;
+  }
+
+  viewed(view, changed) {
+    super.viewed(view, changed);
+    if (this.isOwn) this.place = { name: view.about.name, head: view.heads[0] };
   }
 
   cleared() {
@@ -49,13 +112,15 @@ export class WorkflowRoom extends InputRoom {
 
   async show(looked) {
     await this.showViews(this.views, looked.page);
-    if (this.views.view && this.views.view.query === null) this.views.view.pin(Number(this.given.get("query") ?? 0), null);
+    const { view } = this.views;
+    if (view && !this.place) this.place = { name: view.about.name, head: view.heads[0] };
     this.dataset.drawn = String(performance.now());
   }
 
   // ------------------------------------------------------------------ free mode
 
   async buildFree() {
+    this.isFree = true;
     this.latest = new Latest();
     this.values = {};
     for (const name of Object.keys(FREE)) {
@@ -70,26 +135,13 @@ export class WorkflowRoom extends InputRoom {
     for (const [name, choices] of Object.entries(CHOICES)) {
       this.options[name] = choices.includes(this.given.get(name)) ? this.given.get(name) : choices[name === "score" ? 1 : 0];
     }
-    const pickers = Object.entries(CHOICES).map(([name, choices]) => this.control(name, this.select(
-      choices.map((choice) => [choice, this.text(`${name}-${choice}`)]), this.options[name], (value) => this.changeFree({ [name]: value }))));
-    const scale = element("input", { type: "range", min: "0", max: "5", step: "0.1", value: String(this.options.scale),
-      oninput: () => { this.scaleOutput.textContent = scale.value; this.changeFree({ scale: Number(scale.value) }); } });
-    this.scaleOutput = element("output", {}, String(this.options.scale));
-    const scaleField = this.control("scale", scale);
-    scaleField.append(this.scaleOutput);
     this.formula = element("p", { class: "formula" });
     this.matrices = element("div", { class: "matrices" });
     this.result = element("div", { class: "matrices" });
     this.views = document.createElement("regard-views");
-    this.append(this.heading(), this.tabs, element("div", { class: "form" }, ...pickers, scaleField), this.formula, this.matrices, this.result, this.views);
+    this.append(this.heading(), this.tabs, element("div", { class: "form" }, ...this.pickers([])), this.formula, this.matrices, this.result, this.views);
     this.drawMatrices();
     await this.updateFree();
-  }
-
-  changeFree(options) {
-    Object.assign(this.options, options);
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.updateFree(), 30);
   }
 
   drawMatrices() {
@@ -100,7 +152,7 @@ export class WorkflowRoom extends InputRoom {
             const typed = Number(input.value);
             if (input.value === "" || !Number.isFinite(typed)) return;
             this.values[name][i][j] = typed;
-            this.changeFree({});
+            this.changeOptions({});
           } });
         return element("td", {}, input);
       })));
@@ -120,7 +172,7 @@ export class WorkflowRoom extends InputRoom {
   sizer(name, key, act) {
     const signs = { addRow: "+↓", removeRow: "−↑", addColumn: "+→", removeColumn: "−←" };
     const label = `${this.text(key)}: ${this.text(`matrix-${name}`)}`;
-    return element("button", { type: "button", "aria-label": label, title: label, onclick: () => { act(); this.drawMatrices(); this.changeFree({}); } }, signs[key]);
+    return element("button", { type: "button", "aria-label": label, title: label, onclick: () => { act(); this.drawMatrices(); this.changeOptions({}); } }, signs[key]);
   }
 
   async updateFree() {

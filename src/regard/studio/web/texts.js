@@ -38,6 +38,7 @@ const TEXTS = {
     noDifference: "A difference needs two models with attention and the same output tokens.",
     modes: "Numbers", "mode-model": "Numbers of a model", "mode-free": "Numbers of your own",
     score: "Score", mask: "Mask", normalizer: "Normalizer", scale: "Scale of the scores",
+    own: "as in the model",
     "score-dot": "dot product", "score-scaled_dot": "scaled dot product", "score-cosine": "cosine", "score-additive": "additive",
     "mask-none": "none", "mask-causal": "causal: no later keys", "mask-window": "window: neighbours only",
     "normalizer-softmax": "softmax", "normalizer-sparsemax": "sparsemax", "normalizer-entmax15": "1.5-entmax", "normalizer-hard": "hard: the largest alone",
@@ -53,7 +54,7 @@ const TEXTS = {
     "set-training.epochs": "Epochs", "set-training.steps": "Steps", "set-training.minutes": "Minutes", "set-training.lr": "Learning rate", "set-model.kind": "Model", "set-model.score": "Score",
     "set-model.hidden": "Hidden size", "set-model.layers": "Layers", "set-model.heads": "Heads", "set-data.count": "Examples to generate", plainModel: "plain (no attention)",
     "state-running": "running", "state-paused": "paused", "state-stopped": "stopped", "state-finished": "finished", "state-failed": "failed", "state-unknown": "not started here",
-    pause: "Pause", resume: "Resume", stop: "Stop", atStep: "step {step}", step: "step", trainingLoss: "training loss", checkpoint: "Checkpoint", watchedExample: "Watched example", lookAtIt: "Look at it",
+    pause: "Pause", resume: "Resume", stop: "Stop", atStep: "step {step}", step: "step", trainingLoss: "training loss", heldOut: "held-out data", checkpoint: "Checkpoint", watchedExample: "Watched example", lookAtIt: "Look at it",
   },
   ko: {
     studio: "스튜디오", rooms: "방", skipToRoom: "본문으로 건너뛰기", language: "언어", theme: "테마",
@@ -92,6 +93,7 @@ const TEXTS = {
     noDifference: "차이를 보려면 어텐션이 있고 출력 토큰이 같은 모델이 두 개 필요합니다.",
     modes: "숫자", "mode-model": "모델의 숫자", "mode-free": "직접 쓴 숫자",
     score: "점수 함수", mask: "마스크", normalizer: "정규화", scale: "점수의 배율",
+    own: "모델 그대로",
     "score-dot": "내적", "score-scaled_dot": "스케일드 내적", "score-cosine": "코사인", "score-additive": "덧셈(additive)",
     "mask-none": "없음", "mask-causal": "인과: 뒤의 키 가림", "mask-window": "윈도: 이웃만",
     "normalizer-softmax": "softmax", "normalizer-sparsemax": "sparsemax", "normalizer-entmax15": "1.5-entmax", "normalizer-hard": "하드: 가장 큰 것만",
@@ -107,7 +109,7 @@ const TEXTS = {
     "set-training.epochs": "에폭", "set-training.steps": "스텝", "set-training.minutes": "분", "set-training.lr": "학습률", "set-model.kind": "모델", "set-model.score": "점수 함수",
     "set-model.hidden": "은닉 크기", "set-model.layers": "층", "set-model.heads": "헤드", "set-data.count": "생성할 예시 수", plainModel: "plain (어텐션 없음)",
     "state-running": "학습 중", "state-paused": "일시 정지", "state-stopped": "중지됨", "state-finished": "완료", "state-failed": "실패", "state-unknown": "여기서 시작하지 않음",
-    pause: "일시 정지", resume: "계속", stop: "중지", atStep: "{step}스텝", step: "스텝", trainingLoss: "학습 손실", checkpoint: "체크포인트", watchedExample: "지켜볼 예시", lookAtIt: "살펴보기",
+    pause: "일시 정지", resume: "계속", stop: "중지", atStep: "{step}스텝", step: "스텝", trainingLoss: "학습 손실", heldOut: "검증 데이터", checkpoint: "체크포인트", watchedExample: "지켜볼 예시", lookAtIt: "살펴보기",
   },
 };
 

@@ -154,12 +154,12 @@ export class TrainRoom extends InputRoom {
   }
 
   async stream(run, signal) {
-    for (let last = -1; !signal.aborted && this.isConnected;) {
+    for (let known = 0; !signal.aborted && this.isConnected;) {
       let ended = false;
       try {
-        await events(`/training/events?run=${encodeURIComponent(run)}&after=${last}`, (progress) => {
-          for (const point of progress.points) this.points.set(`${point.step}${point.loss === null}`, point);
-          last = Math.max(last, ...progress.points.map((point) => point.step));
+        await events(`/training/events?run=${encodeURIComponent(run)}&after=${known}`, (progress) => {
+          for (const point of progress.points) this.points.set(`${point.step} ${point.loss} ${Object.keys(point.valid)}`, point);
+          known = progress.known;
           ended = !["running", "paused"].includes(progress.state);
           this.show(progress);
         }, signal);
@@ -181,7 +181,7 @@ export class TrainRoom extends InputRoom {
     const metric = progress.metric ?? this.metric;
     this.metric = metric;
     const best = valid.at(-1);
-    const numbers = best ? Object.entries(best.valid).map(([name, value]) => `${name} ${value.toFixed(3)}`).join(", ") : "";
+    const numbers = best ? `${this.text("heldOut")}: ${Object.entries(best.valid).map(([name, value]) => `${name} ${value.toFixed(3)}`).join(", ")}` : "";
     this.status.textContent = [this.text(`state-${progress.state}`), this.text("atStep", { step: points.at(-1)?.step ?? 0 }), losses.length ? `loss ${losses.at(-1).loss.toFixed(3)}` : "", numbers, progress.message ?? ""].filter(Boolean).join(" · ");
     this.status.className = `status ${progress.state}`;
     const curves = [{ name: this.text("trainingLoss"), points: losses.map((p) => [p.step, p.loss]), color: "var(--accent)" }];

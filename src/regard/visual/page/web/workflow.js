@@ -25,8 +25,9 @@ export class Workflow extends Panel {
   async fetch() {
     const { payload, trace, call, about } = this.view;
     const name = `${trace}/${call}`;
-    if (this.fetched === name) return;
+    if (this.fetched === name && this.payload === payload) return;
     this.fetched = name;
+    this.payload = payload;
     this.numbers = this.maps = null;
     const tensors = {};
     for (const [part, stored] of Object.entries(about.numbers?.tensors ?? {})) {
