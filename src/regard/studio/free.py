@@ -15,7 +15,7 @@ from regard.core.score import Additive, Cosine, Dot, ScaledDot, Score
 from regard.studio.look import page_data
 from regard.studio.messages import FreeAttention, FreeResult, ModelAttention
 from regard.studio.runs import Runs
-from regard.trace import Call, Trace
+from regard.trace import Trace
 from regard.web import RequestError
 
 MASKS: dict[str, Mask | None] = {
@@ -49,9 +49,7 @@ def attend(given: FreeAttention) -> FreeResult:
     names = {"query": [f"q{i + 1}" for i in range(len(query))]}
     names["key"] = [f"k{i + 1}" for i in range(len(key))]
     way = _Way(score, MASKS[given.mask], normalize, given.scale)
-    return _steps(
-        query, key, value, way, Call("attend", torch.zeros(1, 1, 1), "query", "key"), names
-    )
+    return _steps(query, key, value, way, ("attend", "query", "key"), names)
 
 
 def attend_in_model(runs: Runs, given: ModelAttention) -> FreeResult:
@@ -84,19 +82,29 @@ def attend_in_model(runs: Runs, given: ModelAttention) -> FreeResult:
         name = "softmax" if given.normalizer == "own" else given.normalizer
         normalize = NORMALIZERS[name]
     way = _Way(score, mask, normalize, given.scale)
-    return _steps(query, key, value, way, call, trace.tokens)
+    return _steps(query, key, value, way, (call.name, call.queries, call.keys), trace.tokens)
 
 
 def _steps(
-    query: Tensor, key: Tensor, value: Tensor, way: _Way, call: Call, tokens: dict[str, list[str]]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    way: _Way,
+    named: tuple[str, str, str],
+    tokens: dict[str, list[str]],
 ) -> FreeResult:
-    """The steps of one head, (M, D), (N, D) and (N, Dv), named like a call."""
+    """The steps of one head, (M, D), (N, D) and (N, Dv).
+
+    Args:
+        named: the names of the call, of its queries and of its keys
+    """
     layer = _Layer(way)
     with torch.no_grad(), regard.capture(layer) as trace:
         output = layer(query[None, None], key[None, None], value[None, None])
     (found,) = trace.of(0).calls
-    named = replace(found, name=call.name, queries=call.queries, keys=call.keys)
-    page = page_data(Trace([named], tokens))
+    name, queries, keys = named
+    call = replace(found, name=name, queries=queries, keys=keys)
+    page = page_data(Trace([call], tokens))
     assert page is not None
     return FreeResult(page=page, output=output[0, 0].tolist())
 
