@@ -12,7 +12,8 @@ import typer.main
 from regard.cli import main
 from regard.cli.app import app
 from regard.data import train_tokenizer
-from regard.tasks.translator import SOURCE, TARGET, build_model
+from regard.tasks.translator import SOURCE, TARGET
+from regard.tasks.variants import build_model
 from regard.trace import Trace
 
 NUMBERS = ("0", "-1", "1", "7", "2.5", "1e400", "nan", "100000", str(10**30), "٣", "0x10", "1_000")

@@ -57,7 +57,7 @@ def test_the_test_split_of_the_run_is_the_default(run, capsys):
 def test_words_have_bleu_and_phonemes_have_two_error_rates():
     from regard.data import train_tokenizer
     from regard.tasks import Translator
-    from regard.tasks.translator import build_model
+    from regard.tasks.variants import build_model
 
     torch.manual_seed(1)
     for kind, names in (("words", {"bleu", "chrf", "wer"}), ("phonemes", {"per", "wer"})):

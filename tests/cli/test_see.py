@@ -8,7 +8,8 @@ import torch
 from regard.cli import main
 from regard.core.map import AttentionMap
 from regard.data import train_tokenizer
-from regard.tasks.translator import SOURCE, TARGET, build_model
+from regard.tasks.translator import SOURCE, TARGET
+from regard.tasks.variants import build_model
 from regard.trace import Trace
 from regard.trace.call import Call
 

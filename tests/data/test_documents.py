@@ -1,6 +1,5 @@
 """Documents with a class, from every kind of file, and what can go wrong."""
 
-import gzip
 import zipfile
 from collections import Counter
 
@@ -11,41 +10,28 @@ from regard.data.labelled import Labelled, generate_documents, read_documents
 from regard.data.sentences import collate_documents, document_pieces, encode_document, sentences
 
 
-def test_csv_tsv_json_lines_and_gzip_are_read(tmp_path):
-    csv = tmp_path / "a.csv"
-    csv.write_text('id,text,label\n1,"good, really\nso",pos\n2,bad,neg\n')
-    assert read_documents(csv).inputs == ["good, really\nso", "bad"]
-    tsv = tmp_path / "a.tsv.gz"
-    with gzip.open(tsv, "wt") as file:
-        file.write('id\tdocument\tlabel\n1\t"재미\t1\n2\t별로\t0\n')
-    found = read_documents(tsv, text="document")
-    assert (found.inputs, found.labels, found.classes) == (['"재미', "별로"], [1, 0], ["0", "1"])
-    lines = tmp_path / "a.jsonl"
-    lines.write_text('{"t": "good", "y": 2}\n{"t": "bad", "y": 1}\n')
-    assert read_documents(lines, text="t", label="y").labels == [1, 0]
-
-
-def test_parquet_saved_datasets_and_other_delimiters_are_read(tmp_path):
-    import datasets
-
-    rows = {"review": ["good", "bad"], "stars": [1, 0]}
-    classes = datasets.ClassLabel(names=["neg", "pos"])
-    dataset = datasets.Dataset.from_dict(rows).cast_column("stars", classes)
-    dataset.to_parquet(tmp_path / "a.parquet")
-    dataset.save_to_disk(tmp_path / "saved")
-    names = {"text": "review", "label": "stars"}
-    found = read_documents(tmp_path / "a.parquet", **names)
-    assert (found.inputs, found.labels, found.classes) == (["good", "bad"], [1, 0], ["0", "1"])
-    found = read_documents(tmp_path / "saved", **names)
-    assert (found.inputs, found.labels, found.classes) == (["good", "bad"], [1, 0], ["neg", "pos"])
+def test_quotes_of_a_tsv_are_text_and_those_of_a_csv_are_not(tmp_path):
+    (tmp_path / "a.csv").write_text('id,text,label\n1,"good, really\nso",pos\n2,bad,neg\n')
+    assert read_documents(tmp_path / "a.csv").inputs == ["good, really\nso", "bad"]
+    (tmp_path / "a.tsv").write_text('id\tdocument\tlabel\n1\t"재미\t1\n2\t별로\t0\n')
+    assert read_documents(tmp_path / "a.tsv", text="document").inputs == ['"재미', "별로"]
     other = tmp_path / "a.data"
     other.write_text("text;label\ngood, really;1\nbad;0\n")
-    assert read_documents(other, format="csv").inputs == ["good, really", "bad"]
-    assert read_documents(other, format="tsv", delimiter=";").inputs == ["good, really", "bad"]
-    with pytest.raises(
-        ValueError, match=r"no column 'text'.*choose with data.text= and data.label"
-    ):
-        read_documents(tmp_path / "saved")
+    for given in ({"format": "csv"}, {"format": "tsv", "delimiter": ";"}):
+        assert read_documents(other, **given).inputs == ["good, really", "bad"]
+
+
+def test_classes_of_a_saved_dataset_have_their_names_and_those_of_parquet_their_numbers(tmp_path):
+    import datasets
+
+    classes = datasets.ClassLabel(names=["neg", "pos"])
+    dataset = datasets.Dataset.from_dict({"review": ["good", "bad"], "stars": [1, 0]})
+    dataset = dataset.cast_column("stars", classes)
+    dataset.to_parquet(tmp_path / "a.parquet")
+    dataset.save_to_disk(tmp_path / "saved")
+    for file, names in (("a.parquet", ["0", "1"]), ("saved", ["neg", "pos"])):
+        found = read_documents(tmp_path / file, text="review", label="stars")
+        assert (found.inputs, found.labels, found.classes) == (["good", "bad"], [1, 0], names)
 
 
 def test_a_zip_of_folders_has_classes_and_folds(tmp_path):

@@ -11,7 +11,7 @@ import regard
 from regard.data import generate, train_tokenizer
 from regard.decoding import Limits
 from regard.tasks import Translation, Translator
-from regard.tasks.translator import build_model
+from regard.tasks.variants import build_model
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from regard.data.columns import read_columns
 from regard.data.files import Bad, Report, check_expansion, readable
 from regard.data.pairs import Pairs
-from regard.data.tables import TABLES, find_format, read_columns
+from regard.data.tables import TABLES, find_format
 
 FOLD = re.compile(r"cv(\d)\d\d")  # the tag in the names of Pang & Lee's polarity dataset
 Input = TypeVar("Input")

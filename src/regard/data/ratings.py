@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from regard.data.columns import Columns, read_records
 from regard.data.files import lines, readable
 from regard.data.profiles import Profiles
-from regard.data.tables import TABLES, Columns, find_format, read_records
+from regard.data.tables import TABLES, find_format
 
 GENRES = (
     *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime"),

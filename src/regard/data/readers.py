@@ -7,18 +7,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from regard.data.columns import Columns, good_rows, pick_columns, read_columns
 from regard.data.files import Bad, Report, lines
 from regard.data.frames import read_frames
 from regard.data.pairs import Pairs
-from regard.data.tables import (
-    TABLES,
-    Columns,
-    find_format,
-    good_rows,
-    pick_columns,
-    read_columns,
-    text_rows,
-)
+from regard.data.tables import TABLES, find_format, text_rows
 
 Store = str | Path | None
 

@@ -38,6 +38,12 @@ class Hypothesis(NamedTuple):
         """The score that a beam sorts by: score / ((5 + length) / 6)^penalty. Wu 2016, eq. 14."""
         return self.score / length_penalty(len(self.tokens), penalty)
 
+    def alignment(self, source: int) -> Tensor:
+        """One map (tokens, source): the mean over all heads; zeros without attention."""
+        if not self.maps:
+            return torch.zeros(len(self.tokens), source)
+        return torch.cat(list(self.maps.values())).mean(0)
+
 
 EMPTY = Hypothesis((), 0.0)
 """The hypothesis of an empty source."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.core.blocks import can_inspect_values
 from regard.core.map import AttentionMap
@@ -12,8 +13,6 @@ from regard.core.names import check_name
 from regard.layers.checks import check_dropout, check_sizes
 from regard.layers.dropout import Dropout
 from regard.layers.hierarchical import HierarchicalAttention
-from regard.layers.masking import padding_mask, zero_padding
-from regard.layers.recurrence import recur
 from regard.models.embedding import Tokens
 
 ENCODERS = ("gru", "window", "none")
@@ -164,5 +163,14 @@ class BidirectionalGRU(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """x (N, L, dim) to (N, L, 2 · hidden)."""
-        states, _ = recur(self.gru, self.drop(x), counts=lengths)
-        return zero_padding(states, padding_mask(lengths, states))
+        x = self.drop(x)
+        if not can_inspect_values(lengths):  # torch packs by their values
+            return self.gru(x)[0]
+        there = lengths.nonzero().squeeze(1)  # torch packs no empty sequences
+        if not len(there):
+            return x.new_zeros(*x.shape[:2], 2 * self.gru.hidden_size)
+        packed = pack_padded_sequence(
+            x[there], lengths[there].cpu(), batch_first=True, enforce_sorted=False
+        )
+        y, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=x.shape[1])
+        return y.new_zeros(len(x), *y.shape[1:]).index_copy(0, there, y)

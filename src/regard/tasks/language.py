@@ -20,9 +20,10 @@ from regard.data import (
     load_tokenizer,
     train_tokenizer,
 )
+from regard.data.columns import read_columns
 from regard.data.datasets import data_file
 from regard.data.files import Report, format_of, text_lines
-from regard.data.tables import TABLES, find_format, is_saved_dataset, read_columns
+from regard.data.tables import TABLES, find_format, is_saved_dataset
 from regard.models import LanguageModel
 from regard.tasks.classification import table
 from regard.tasks.predictor import Predictor, check_inputs, field

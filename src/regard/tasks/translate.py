@@ -28,7 +28,8 @@ from regard.decoding import greedy
 from regard.tasks.classification import table
 from regard.tasks.parallel_corpus import Data, Picked, Splits
 from regard.tasks.settings import ConfiguredTask
-from regard.tasks.translator import SOURCE, TARGET, Translator, build_model
+from regard.tasks.translator import SOURCE, TARGET, Translator
+from regard.tasks.variants import build_model
 from regard.training import Config, Loss, Settings, read_settings, stored_file, vocabulary_loss
 
 EXAMPLES = 3  # that `describe` shows

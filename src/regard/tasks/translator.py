@@ -16,10 +16,10 @@ from regard.data import Pairs, Tokenizer, collate, load_tokenizer
 from regard.data.tokenizer_vocabulary import VocabularyTokenizer
 from regard.decoding import Hypothesis, Limits, batched, greedy, sample
 from regard.decoding import beam as beam_search
-from regard.models import build
 from regard.tasks.parallel_corpus import Data, Splits, read_files
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_model
+from regard.tasks.variants import build_model
 from regard.trace import Trace, capture
 from regard.training import Config
 from regard.training.run_directory import read_run_config
@@ -174,11 +174,8 @@ class Translator(Predictor):
             options["prefix"] = [self.target.encode(text) for text in prefix]
         if sampling is not None:
             found = _samples(self.model, sources, n_best, first, {**options, **sampling})
-        elif beam > 1:
-            search = partial(beam_search, size=beam, n_best=n_best, penalty=penalty)
-            found = batched(search, self.model, sources, **options)
         else:
-            found = [[best] for best in batched(greedy, self.model, sources, **options)]
+            found = self._search(sources, beam, options, n_best=n_best, penalty=penalty)
         if not all(best and np.isfinite(best[0].score) for best in found):
             raise ValueError(
                 "the scores of the model are not finite: its weights hold NaN or infinity, as "
@@ -208,9 +205,14 @@ class Translator(Predictor):
         """
         sources = [self._encode(text) for text in inputs]
         options: dict[str, Any] = {} if prefixes is None else {"prefix": prefixes}
+        return self._search(sources, beam, options, n_best=n_best)
+
+    def _search(
+        self, sources: list[Any], beam: int, options: dict[str, Any], **ranking: Any
+    ) -> list[list[Hypothesis]]:
         if beam == 1:
             return [[best] for best in batched(greedy, self.model, sources, **options)]
-        search = partial(beam_search, size=beam, n_best=n_best)
+        search = partial(beam_search, size=beam, **ranking)
         return batched(search, self.model, sources, **options)
 
     @torch.no_grad()
@@ -349,7 +351,7 @@ class Translator(Predictor):
         self, given: Any, source: Any, best: Hypothesis, copy_unknown: bool, return_map: bool
     ) -> Translation:
         read = [""] * len(source) if self.source is None else self.source.tokens(source)
-        map = None if best.maps is None else alignment(best, len(source))
+        map = None if best.maps is None else best.alignment(len(source))
         text = self.target.decode(best.tokens)
         if copy_unknown and map is not None and self.target.unk in best.tokens:
             text = self._copied(given, best.tokens, map)
@@ -391,31 +393,3 @@ def _likeliest(shares: Tensor, tokenizer: Tokenizer) -> list[list[list[Any]]]:
         ]
         for ids, row in zip(indices.tolist(), values.tolist(), strict=True)
     ]
-
-
-def alignment(best: Hypothesis, source: int) -> Tensor:
-    """Return one map (tokens, source): the mean over all heads that attend to the source.
-
-    A model without attention has a map of zeros.
-    """
-    if not best.maps:
-        return torch.zeros(len(best.tokens), source)
-    return torch.cat(list(best.maps.values())).mean(0)
-
-
-def build_model(table: Mapping[str, Any], source: Tokenizer | None, target: Tokenizer) -> nn.Module:
-    """Build the model of a table `[model]` for these tokenizers."""
-    options = dict(table)
-    kind, preset = options.pop("kind", "luong"), options.pop("preset", None)
-    if kind == "language":
-        raise ValueError("model.kind: a language model reads no source; choose another kind")
-    if source is None and "frames" not in options:
-        raise ValueError("model.frames is missing: sources are float frames, give their width")
-    vocabulary = None if source is None else len(source)
-    try:
-        return build(
-            kind, preset, source_vocabulary=vocabulary, target_vocabulary=len(target), **options
-        )
-    except ValueError as error:  # "hidden of luong should be ..."
-        named = str(error).split(" ", 1)[0] in options
-        raise ValueError(f"model.{error}" if named else f"[model] {error}") from error

@@ -1,12 +1,15 @@
-"""Variants of a translation model: decoder, score, normalizer, attention of the encoder."""
+"""The table `[model]` of translation: models of it, and variants by decoder, score, normalizer."""
 
 from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from regard.core.names import did_you_mean, find_name
 from regard.core.score import BUILDERS
-from regard.models.build import KINDS, RECURRENT, options_of, switch_kind
+from regard.data import Tokenizer
+from regard.models.build import KINDS, RECURRENT, build, options_of, switch_kind
 from regard.models.options import SELF_ATTENTIONS
 
 ATTENTIVE = ("luong", "bahdanau", "gnmt")  # decoders that take a score and a normalizer
@@ -106,6 +109,24 @@ def model_table(model: Mapping[str, Any], variant: Variant, *, one_way: bool) ->
     if one_way and "bidirectional" in options_of(variant.decoder):
         kept["bidirectional"] = "none"
     return kept
+
+
+def build_model(table: Mapping[str, Any], source: Tokenizer | None, target: Tokenizer) -> nn.Module:
+    """Build the model of a table `[model]` for these tokenizers."""
+    options = dict(table)
+    kind, preset = options.pop("kind", "luong"), options.pop("preset", None)
+    if kind == "language":
+        raise ValueError("model.kind: a language model reads no source; choose another kind")
+    if source is None and "frames" not in options:
+        raise ValueError("model.frames is missing: sources are float frames, give their width")
+    vocabulary = None if source is None else len(source)
+    try:
+        return build(
+            kind, preset, source_vocabulary=vocabulary, target_vocabulary=len(target), **options
+        )
+    except ValueError as error:  # "hidden of luong should be ..."
+        named = str(error).split(" ", 1)[0] in options
+        raise ValueError(f"model.{error}" if named else f"[model] {error}") from error
 
 
 def check_options(model: Mapping[str, Any]) -> None:
