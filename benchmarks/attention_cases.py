@@ -228,6 +228,43 @@ def small() -> Contest:
     )
 
 
+# ------------------------------------------------------------------ sinks and soft caps
+
+
+def sink(length: int) -> Contest:
+    """A learned sink for each head, against SDPA, which has none."""
+    q, k, v = tensors(*[(1, 8, length, 64)] * 3)
+    normalize = regard.Normalizer(sink=nn.Parameter(torch.zeros(8)))
+
+    def textbook() -> Tensor:
+        scores = q @ k.transpose(-1, -2) / 8
+        column = normalize.sink.view(8, 1, 1).expand(1, 8, length, 1)
+        return torch.softmax(torch.cat((scores, column), -1), -1)[..., :-1] @ v
+
+    return Contest(
+        ours=lambda: regard.attend(q, k, v, normalize=normalize),
+        peers={"textbook": textbook},
+        others={"SDPA (no sink)": lambda: F.scaled_dot_product_attention(q, k, v)},
+        leaves=[q, k, v],
+    )
+
+
+def softcap(length: int) -> Contest:
+    q, k, v = tensors(*[(1, 8, length, 64)] * 3)
+    score = regard.SoftCap(50.0)
+
+    def textbook() -> Tensor:
+        scores = q @ k.transpose(-1, -2) / 8
+        return torch.softmax(50 * torch.tanh(scores / 50), -1) @ v
+
+    return Contest(
+        ours=lambda: regard.attend(q, k, v, score=score),
+        peers={"textbook": textbook},
+        others={"SDPA (no cap)": lambda: F.scaled_dot_product_attention(q, k, v)},
+        leaves=[q, k, v],
+    )
+
+
 # ------------------------------------------------------------------ linear, hard, one's own
 
 
@@ -311,6 +348,8 @@ CASES: list[Case] = [
     *both("biased general (1,8,1024,64)", lambda: lowered("biased general")),
     *both("cosine (1,8,1024,64)", lambda: lowered("cosine")),
     *both("plain (8,8,32,64)", small),
+    *both("sink (1,8,4096,64)", lambda: sink(4096), quick=False),
+    *both("soft cap (1,8,4096,64)", lambda: softcap(4096), quick=False),
     *both("efficient (1,8,8192,64)", lambda: efficient(8192)),
     Case("hard (1,8,2048,64), forward", lambda: hard(2048), backward=False),
     Case(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         attention_weight,
         explain,
     )
+    from regard.core.elementwise import Elementwise, SoftCap
     from regard.core.mask import (
         Mask,
         causal,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
         visible,
         window,
     )
-    from regard.core.normalize import Gumbel
+    from regard.core.normalize import Gumbel, Normalizer
     from regard.core.score import (
         ActivatedGeneral,
         Additive,
@@ -48,10 +49,11 @@ _EXPORTS = {
     "regard.attention": (
         "Attended", "attend", "attend_features", "attend_linear", "attention_weight", "explain",
     ),
+    "regard.core.elementwise": ("Elementwise", "SoftCap"),
     "regard.core.mask": (
         "Mask", "causal", "from_torch_mha", "lengths", "segments", "visible", "window",
     ),
-    "regard.core.normalize": ("Gumbel",),
+    "regard.core.normalize": ("Gumbel", "Normalizer"),
     "regard.core.score": (
         "ActivatedGeneral", "Additive", "BiasedGeneral", "Concat", "Cosine", "Dot", "General",
         "Location", "ScaledDot",
@@ -74,11 +76,14 @@ __all__ = [
     "Concat",
     "Cosine",
     "Dot",
+    "Elementwise",
     "General",
     "Gumbel",
     "Location",
     "Mask",
+    "Normalizer",
     "ScaledDot",
+    "SoftCap",
     "__version__",
     "attend",
     "attend_features",

@@ -12,7 +12,16 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import regard
-from regard.core.normalize import NORMALIZERS, Gumbel, entmax15, hard, softmax, sparsemax
+from regard.core.normalize import (
+    NORMALIZERS,
+    Gumbel,
+    Normalizer,
+    entmax15,
+    hard,
+    sigmoid,
+    softmax,
+    sparsemax,
+)
 
 SMOOTH = {"softmax": softmax, "sparsemax": sparsemax, "entmax15": entmax15}
 ORACLES: dict[str, Callable[..., Tensor]] = {
@@ -21,6 +30,9 @@ ORACLES: dict[str, Callable[..., Tensor]] = {
     "entmax15": entmax.entmax15,
 }
 every = pytest.mark.parametrize("name", NORMALIZERS)
+sums_to_one = pytest.mark.parametrize(
+    "name", [n for n in NORMALIZERS if n not in ("sigmoid", "sink")]
+)
 smooth = pytest.mark.parametrize("name", SMOOTH)
 
 
@@ -80,7 +92,7 @@ def test_sparse_normalizers_meet_their_optimality_condition(name: str, alpha: fl
         assert bool((row[~inside] <= threshold[inside].mean() + 1e-9).all())
 
 
-@every
+@sums_to_one
 @settings(max_examples=40)
 @given(st.integers(0, 2**31), st.sampled_from([1, 2, 7, 31]), st.sampled_from([0.1, 1.0, 30.0]))
 def test_rows_are_distributions_over_the_visible_keys(
@@ -371,3 +383,130 @@ def test_a_naive_callable_is_kept_from_nan_where_a_query_sees_nothing(
     expected = torch.autograd.grad(others.square().sum(), (query, key))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b)
+
+
+# ------------------------------------------------------------------ sigmoid
+
+
+def test_sigmoid_is_its_formula_and_its_bias_is_that_of_attend() -> None:
+    q, k, v = numbers(3, 5), numbers(7, 5, seed=1), numbers(7, 2, seed=2)
+    bias = torch.full((1, 1), -math.log(7), dtype=torch.float64)
+    weights = 1 / (1 + torch.exp(-(q @ k.T / 5**0.5 - math.log(7))))
+    found = regard.attend(q, k, v, normalize="sigmoid", bias=bias)
+    torch.testing.assert_close(found, weights @ v)
+
+
+# ------------------------------------------------------------------ temperature, top-k, sink
+
+
+def written_out(
+    scores: Tensor, mask: Tensor, temperature: Tensor, sink: Tensor | None, top_k: int | None
+) -> Tensor:
+    """e^(s/τ) / (e^a + Σ e^(s/τ)) over the visible keys, or over the k largest, row by row."""
+    weights = torch.zeros_like(scores)
+    for head, i in torch.cartesian_prod(*map(torch.arange, scores.shape[:2])).tolist():
+        keys = [j for j in range(scores.shape[2]) if mask[i, j]]
+        if top_k is not None:
+            keys = sorted(keys, key=lambda j: -scores[head, i, j].item())[:top_k]
+        powers = {j: torch.exp(scores[head, i, j] / temperature[head]) for j in keys}
+        extra = 0.0 if sink is None else torch.exp(sink[head])
+        for j in keys:
+            weights[head, i, j] = powers[j] / (extra + sum(powers.values()))
+    return weights
+
+
+@pytest.mark.parametrize("top_k", [None, 3])
+@pytest.mark.parametrize("with_sink", [False, True])
+def test_a_normalizer_is_its_equation_in_value_and_gradient(
+    top_k: int | None, with_sink: bool
+) -> None:
+    mask = numbers(5, 7, seed=3) > -0.5
+    mask[1] = False
+    scores = numbers(2, 5, 7).requires_grad_()
+    temperature = torch.nn.Parameter(torch.tensor([0.5, 2.0], dtype=torch.float64))
+    sink = torch.nn.Parameter(numbers(2, seed=4)) if with_sink else None
+    normalizer = Normalizer(temperature=temperature, sink=sink, top_k=top_k)
+    leaves = [scores, *normalizer.parameters()]
+    assert len(leaves) == 2 + with_sink
+    found = normalizer(scores, mask)
+    truth = written_out(scores, mask, temperature, sink, top_k)
+    torch.testing.assert_close(found, truth)
+    assert torch.count_nonzero(found[:, 1]) == 0
+    upstream = numbers(2, 5, 7, seed=5)
+    for a, b in zip(
+        torch.autograd.grad(found, leaves, upstream),
+        torch.autograd.grad(truth, leaves, upstream),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("inner", ["softmax", "sparsemax", "entmax15"])
+def test_a_sink_is_one_more_key_without_a_value(inner: str) -> None:
+    scores = numbers(3, 7)
+    found = Normalizer(inner, sink=0.4)(scores)
+    column = torch.full((3, 1), 0.4, dtype=torch.float64)
+    truth = SMOOTH[inner](torch.cat((scores, column), -1))[:, :-1]
+    torch.testing.assert_close(found, truth)
+    assert float(found.sum(-1).min()) < 0.9
+
+
+def test_normalizers_are_those_of_x_transformers() -> None:
+    attend = pytest.importorskip("x_transformers.attend").Attend
+    q, k, v = (numbers(2, 3, 7, 5, seed=seed) for seed in range(3))
+    theirs = attend(heads=3, head_learned_sink=True, causal=True).double()
+    with torch.no_grad():
+        theirs.head_attn_sink.copy_(numbers(3, seed=9))
+    sink = Normalizer(sink=theirs.head_attn_sink)
+    found = regard.attend(q, k, v, normalize=sink, mask=regard.causal())
+    torch.testing.assert_close(found, theirs(q, k, v)[0])
+    for normalize, options in (
+        (Normalizer(top_k=3), {"sparse_topk": 3}),
+        (sigmoid, {"sigmoid": True}),
+    ):
+        found = regard.attend(q, k, v, normalize=normalize)
+        torch.testing.assert_close(found, attend(**options)(q, k, v)[0])
+
+
+def test_top_k_keeps_scores_that_are_equal() -> None:
+    weights = Normalizer(top_k=1)(torch.tensor([[2.0, 2.0, 1.0]]))
+    assert weights.tolist() == [[0.5, 0.5, 0.0]]
+
+
+def test_annealing_a_temperature_leaves_earlier_maps_alone() -> None:
+    normalizer = Normalizer(temperature=0.5, sink=torch.nn.Parameter(torch.zeros(1)))
+    x = numbers(1, 5, 3).float()
+    attended = regard.attend(x, x, x, normalize=normalizer, return_map=True)
+    before = attended.map.dense()
+    normalizer.temperature = 3.0
+    with torch.no_grad():
+        normalizer.sink.add_(1.0)  # type: ignore[union-attr]
+    assert torch.equal(attended.map.dense(), before)
+    torch.testing.assert_close(before @ x, attended.output)
+
+
+def test_a_relaxed_sample_can_have_a_temperature_and_the_largest_keys() -> None:
+    scores, uniform = numbers(2, 5), torch.full((2, 5), 0.3, dtype=torch.float64)
+    found = Normalizer("gumbel", temperature=0.5, top_k=2)(scores, None, uniform)
+    kept = scores >= scores.topk(2).values[:, -1:]
+    torch.testing.assert_close(found, softmax(scores / 0.5, kept))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Normalizer("sigmoid", sink=0.0), "a sink takes weight from other keys"),
+        (lambda: Normalizer("gumbel", sink=0.0), "a sink takes weight from other keys"),
+        (lambda: Normalizer(temperature=0.0), "temperature must be above 0"),
+        (lambda: Normalizer(top_k=0), "top_k must be at least 1"),
+        (lambda: Normalizer(sink=math.inf), "sink must be finite"),
+        (lambda: Normalizer("softmx"), "did you mean 'softmax'"),
+        (lambda: Normalizer(top_k=8), "top_k=8 is more than there are keys, 7"),
+        (lambda: Normalizer(sink=torch.zeros(2)), r"sink of shape \(2,\) does not fit"),
+        (lambda: Normalizer(temperature=torch.ones(4, 3)), "temperature of shape"),
+    ],
+)
+def test_combinations_that_mean_nothing_are_errors(make: Callable, message: str) -> None:
+    x = torch.zeros(2, 3, 7, 5)
+    with pytest.raises(ValueError, match=message):
+        regard.explain(x, x, x, normalize=make())

@@ -28,6 +28,7 @@ MODELS = {
     "transformer": ("transformer", {}),
     "transformer, pre, rotary": ("transformer", {"norm": "pre", "position": "rotary"}),
     "transformer, alibi": ("transformer", {"position": "alibi", "kv_heads": 1}),
+    "transformer, relative": ("transformer", {"position": "relative"}),
     "transformer, learned": ("transformer", {"position": "learned", "max_length": 17}),
     "transformer, none": ("transformer", {"position": "none", "decoder_layers": 1}),
 }

@@ -7,9 +7,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.layers import ALiBi, Learned, Position, PositionalEncoding, Rotary
+from regard.layers import ALiBi, Learned, Position, PositionalEncoding, RelativeBias, Rotary
 
-MODULES = [Position(), PositionalEncoding(6), Learned(6, 13), Rotary(6), ALiBi(3)]
+MODULES = [
+    Position(),
+    PositionalEncoding(6),
+    Learned(6, 13),
+    Rotary(6),
+    ALiBi(3),
+    RelativeBias(3, buckets=8, max_distance=5),
+]
 HALVES = [torch.float16, torch.bfloat16]
 
 
@@ -184,6 +191,37 @@ def test_alibi_counts_exactly_before_it_rounds(dtype):
     assert torch.equal(bias, ALiBi(2).bias(1, 5003, dtype=torch.float64).to(dtype))
 
 
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_relative_bias_is_that_of_t5(bidirectional):
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    from transformers import T5Config
+
+    config = T5Config(d_model=6, d_kv=2, num_heads=3, is_decoder=not bidirectional)
+    theirs = t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0).double()
+    ours = RelativeBias(3, bidirectional=bidirectional).double()
+    ours.load_state_dict({"weight": theirs.relative_attention_bias.weight})
+    for M, N in ((300, 300), (1, 1), (2, 400)):
+        expected = theirs.compute_bias(M, N, past_seen_tokens=N - M)[0]
+        torch.testing.assert_close(ours.bias(M, N), expected, rtol=0, atol=0)
+    (found,) = torch.autograd.grad(ours.bias(300, 300).square().sum(), ours.weight)
+    truth = theirs.compute_bias(300, 300).square().sum()
+    (expected,) = torch.autograd.grad(truth, theirs.relative_attention_bias.weight)
+    torch.testing.assert_close(found, expected)
+
+
+def test_relative_bias_follows_its_definition():
+    position = RelativeBias(2, buckets=8, max_distance=16).double()
+    bias = position.bias(3, 5, offset=1)
+    for i in range(3):
+        for j in range(5):
+            distance = j - (i + 1)
+            bucket = min(abs(distance), 2 + int(abs(distance) >= 2 * 8**0.5))  # 0, 1, 2–5, 6–16
+            expected = position.weight[bucket + 4 * (distance > 0)]
+            assert torch.equal(bias[:, i, j], expected)
+    assert position.bias(0, 5).shape == (2, 0, 5)
+    assert position.bias(5, 0).shape == (2, 5, 0)
+
+
 @pytest.mark.parametrize("dtype", [*HALVES, torch.float32, torch.float64])
 @pytest.mark.parametrize("position", MODULES, ids=lambda p: type(p).__name__)
 def test_every_hook_keeps_the_type_and_is_exact_to_its_rounding(position, dtype):
@@ -209,6 +247,7 @@ def test_hooks_a_position_does_not_give_do_nothing():
             Learned: ["forward"],
             Rotary: ["rotate"],
             ALiBi: ["bias"],
+            RelativeBias: ["bias"],
         }[type(position)]
         assert [name for name, there in given_hooks.items() if there] == expected
 
@@ -217,7 +256,7 @@ def test_hooks_a_position_does_not_give_do_nothing():
 def test_positions_copy_save_compile_and_keep_no_state(position):
     x = torch.randn(2, 7, 6)
     before = set(position.state_dict())
-    assert before == ({"weight"} if isinstance(position, Learned) else set())
+    assert before == ({"weight"} if isinstance(position, Learned | RelativeBias) else set())
     other = copy.deepcopy(position)
     file = io.BytesIO()
     torch.save(position.state_dict(), file)
@@ -277,6 +316,9 @@ def test_a_wrong_width_or_type_is_an_error(position):
         lambda: Rotary(0),
         lambda: Rotary(4, base=-1.0),
         lambda: ALiBi(0),
+        lambda: RelativeBias(0),
+        lambda: RelativeBias(2, buckets=3),
+        lambda: RelativeBias(2, buckets=32, max_distance=8),
     ],
 )
 def test_sizes_that_make_no_sense_are_errors(build):

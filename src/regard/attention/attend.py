@@ -11,7 +11,7 @@ from regard.attention import observer
 from regard.attention.dispatch import Attended, by_path, dispatch
 from regard.core.blocks import can_inspect_values
 from regard.core.mask import Grid, Mask, Window, as_mask
-from regard.core.names import find_normalizer
+from regard.core.normalize import find_normalizer
 from regard.core.process import limit_threads_after_fork
 from regard.core.request import make_request, masked_leading
 from regard.core.score import Score, precise
@@ -101,8 +101,8 @@ def attend(
             (query, key) -> (..., M, N) that treats query rows independently
         mask: a Mask, or a bool tensor with True = may attend
         bias: float (..., M, N), added to the scores, differentiable; -inf hides like a mask
-        normalize: "softmax", "sparsemax", "entmax15", "hard", "gumbel", or a callable
-            (scores, mask) -> weights
+        normalize: "softmax", "sparsemax", "entmax15", "hard", "gumbel", "sigmoid", "sink", a
+            `Normalizer` (temperature, top_k, sink), or a callable (scores, mask) -> weights
         dropout: of the weights; a function has no train mode, so pass 0 to evaluate
         path: "auto", or the name of a path, which then runs or raises
         return_map: also return the map, lazily

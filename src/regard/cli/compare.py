@@ -41,7 +41,8 @@ def compare(
         option("Scores of luong, bahdanau and gnmt. [default: the own score of each]", "NAMES"),
     ] = None,
     normalizers: Annotated[
-        str, option("Of the same: softmax, sparsemax, entmax15, hard, gumbel.", "NAMES")
+        str,
+        option("Of the same: softmax, sparsemax, entmax15, sigmoid, sink, hard, gumbel.", "NAMES"),
     ] = "softmax",
     encoders: Annotated[str, option("Of the transformer: dot, efficient.", "NAMES")] = "dot",
     settings: Set = None,

@@ -26,7 +26,7 @@ MODEL = {  # the options of `regard.models.build` that a configuration can hold
     "feeding": "feed the joined state to the next step (Luong et al. 2015, section 3.3)",
     "encoder_attention": "dot, or efficient, which is linear in the length",
     "norm": "post or pre",
-    "position": "sinusoidal, learned, rotary, alibi or none",
+    "position": "sinusoidal, learned, rotary, alibi, relative or none",
     "max_length": "number of learned positions",
     "tie": "share the output's matrix with embeddings; transformer: none, output or all",
     "dropout": "of embeddings and layers",

@@ -2,7 +2,7 @@
 
 general = project the queries, then dot; biased general adds its bias to them; cosine = unit
 vectors, then dot; location = its positions as keys; additive and concat = project both, then
-w · tanh(q + k). Any other score stays as it is.
+w · tanh(q + k); under an elementwise function the score inside. Any other score stays as it is.
 """
 
 import copy
@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeGuard
 
 from torch import Tensor, nn
 
+from regard.core.elementwise import Elementwise
 from regard.core.request import Request
-from regard.core.score import AdditiveForm, DotForm, Score, additive, dot, precise
+from regard.core.score import AdditiveForm, DotForm, additive, dot, precise
 
 
 class SupportsDot(Protocol):
@@ -85,11 +86,14 @@ def lower(request: Request) -> Request:
         dtype = request.query.dtype
         tanh = TanhScore(weight.to(dtype))
         return replace(request, query=query.to(dtype), key=key.to(dtype), score=tanh)
+    if isinstance(score, Elementwise):
+        inside = lower(replace(request, score=score.score))
+        return replace(inside, score=Elementwise(score.function, inside.score))
     return request
 
 
 def freeze(request: Request) -> Request:
-    """The lowered request with copies of the score's parameters, still differentiable.
+    """The lowered request with copies of all parameters, still differentiable.
 
     An optimizer changes parameters in place; a lazy map must not change with them. Lowering may
     return a parameter as well: the keys of a location score are one.
@@ -97,13 +101,16 @@ def freeze(request: Request) -> Request:
     lowered = lower(request)
     query = request.query if lowered.query is request.query else lowered.query.clone()
     key = request.key if lowered.key is request.key else lowered.key.clone()
-    return replace(lowered, query=query, key=key, score=_frozen(lowered.score))
+    score, normalize = _frozen(lowered.score), _frozen(lowered.normalize)
+    return replace(lowered, query=query, key=key, score=score, normalize=normalize)
 
 
-def _frozen(score: Score) -> Score:
-    if isinstance(score, TanhScore):
-        return TanhScore(score.weight.clone())
-    return copy_module(score, Tensor.clone) if isinstance(score, nn.Module) else score
+def _frozen(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    if isinstance(function, TanhScore):
+        return TanhScore(function.weight.clone())
+    if isinstance(function, Elementwise):
+        return Elementwise(_frozen(function.function), _frozen(function.score))
+    return copy_module(function, Tensor.clone) if isinstance(function, nn.Module) else function
 
 
 def copy_module(module: nn.Module, copy_tensor: Callable[[Tensor], Tensor]) -> nn.Module:

@@ -1,12 +1,11 @@
-"""Names of scores, normalizers and paths, their aliases, and the nearest name for a typo."""
+"""Names of scores, their aliases and those of normalizers, and the nearest name for a typo."""
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from regard.core.normalize import NORMALIZERS
 from regard.core.score import BUILDERS, SCORES, WITH_PARAMETERS, Score
 
 ALIASES = {
@@ -30,6 +29,8 @@ ALIASES = {
     # normalizers
     "soft": "softmax",
     "entmax": "entmax15",
+    "off_by_one": "sink",
+    "softmax1": "sink",
     "gumbel_softmax": "gumbel",
     # kinds of models
     "attentionseq2seq": "attention",
@@ -108,21 +109,6 @@ def _score_name(score: str) -> str:
     if name is None:
         raise ValueError(f"unknown score {score!r}{did_you_mean(score, known)}")
     return name
-
-
-def find_normalizer(normalize: str | Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A normalizer by name, or the callable itself."""
-    if callable(normalize):
-        return normalize
-    if not isinstance(normalize, str):
-        raise TypeError(
-            "normalize must be a name or a callable (scores, mask) -> weights, got "
-            f"{type(normalize).__name__}"
-        )
-    name = find_name(normalize, NORMALIZERS)
-    if name is not None:
-        return NORMALIZERS[name]
-    raise ValueError(f"unknown normalizer {normalize!r}{did_you_mean(normalize, NORMALIZERS)}")
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:

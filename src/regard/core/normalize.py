@@ -2,19 +2,24 @@
 
 A normalizer is any callable `(scores, mask) -> weights` with scores (..., M, N) and a boolean
 mask that broadcasts to it (True = may attend) or None. Those here give hidden keys exactly
-zero and a query that sees nothing a row of zeros, with finite gradients.
+zero and a query that sees nothing a row of zeros, with finite gradients. `Normalizer` gives any of
+them a temperature, the k largest scores or a sink.
 
 To add one: write the function here and put it into `NORMALIZERS`. See ARCHITECTURE.md.
 """
 
 import math
 from collections.abc import Callable
-from typing import Protocol, TypeGuard
+from typing import NamedTuple, Protocol, TypeGuard
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.core.blocks import can_inspect_values
+from regard.core.names import did_you_mean, find_name
+from regard.core.score import precise
+from regard.core.shapes import broadcast
 
 
 def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -87,6 +92,18 @@ def hard(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     return chosen + (soft - soft.detach())
 
 
+def sigmoid(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """1 / (1 + e^−s), every key on its own: a row has any sum. Ramapuram et al. 2025, section 2.
+
+    They add b = −log n to the scores, for n keys, so that rows begin with a sum near one:
+    `attend(..., bias=torch.full((1, 1), -math.log(n)))`.
+
+    >>> sigmoid(torch.zeros(3), torch.tensor([True, True, False]))
+    tensor([0.5000, 0.5000, 0.0000])
+    """
+    return torch.sigmoid(scores if mask is None else scores.masked_fill(~mask, -math.inf))
+
+
 class NoisyNormalizer(Protocol):
     """A normalizer that also takes uniform noise in (0, 1), which `attend` draws by position."""
 
@@ -128,13 +145,197 @@ class Gumbel:
         return softmax((scores - (-uniform.log()).log()) / self.temperature, mask)
 
 
+class Normalizer(nn.Module):
+    """A normalizer with a temperature, the k largest scores alone, or a sink.
+
+        w = normalize(s / τ; a), without the weight of a
+
+    - The temperature τ divides the scores, bias included: Hinton et al. 2015, eq. 1; learned for
+      each head in Liu et al. 2022 (Swin V2), eq. 2.
+    - top_k hides all but the k largest visible scores of each query, and keeps those equal to the
+      k-th: Zhao et al. 2019, section 3.
+    - A sink is one more score a in every row, without a value: softmax becomes
+      e^s / (e^a + Σ e^s), and a row sums to less than one. "Off by one" is a = 0 (Miller 2023);
+      GPT-OSS learns one for each head (OpenAI 2025, gpt-oss model card).
+
+    Softmax of a dot product stays fused with a temperature and a sink. To learn one of them,
+    pass an `nn.Parameter`: the module holds it.
+
+    >>> Normalizer(sink=0.0)(torch.zeros(3))
+    tensor([0.2500, 0.2500, 0.2500])
+    >>> Normalizer(temperature=0.5, top_k=2)(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([0.0000, 0.1192, 0.8808])
+    >>> learned = Normalizer(sink=nn.Parameter(torch.zeros(8)))  # one for each of 8 heads
+
+    Args:
+        normalize: a name or a callable, as for `attend`
+        temperature: τ, above zero; a number, or a tensor of one for each head, (heads,), or in
+            general of a shape that broadcasts to the leading dimensions of the scores
+        top_k: how many keys a query may attend to; it may see fewer, but more than there are
+            is an error
+        sink: a, in the same forms; of any normalizer whose weights depend on each other
+    """
+
+    temperature: float | Tensor
+    sink: float | Tensor | None
+
+    def __init__(
+        self,
+        normalize: str | Callable[..., Tensor] = "softmax",
+        *,
+        temperature: float | Tensor = 1.0,
+        top_k: int | None = None,
+        sink: float | Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.normalize = find_normalizer(normalize)
+        if not isinstance(temperature, Tensor) and not 0 < temperature < math.inf:
+            raise ValueError(f"temperature must be above 0 and finite, got {temperature}")
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k must be at least 1, got {top_k}; None keeps all keys")
+        if isinstance(sink, float) and not math.isfinite(sink):
+            raise ValueError(f"sink must be finite, got {sink}; None is no sink")
+        if sink is not None and (self.normalize is sigmoid or self.needs_noise):
+            name = getattr(self.normalize, "__name__", type(self.normalize).__name__)
+            raise ValueError(
+                f"a sink takes weight from other keys, which {name} does not let it do; use "
+                "softmax, or no sink"
+            )
+        self.top_k = top_k
+        for name, given in (("temperature", temperature), ("sink", sink)):
+            if isinstance(given, Tensor) and not isinstance(given, nn.Parameter):
+                self.register_buffer(name, given)
+            else:
+                setattr(self, name, given)
+
+    @property
+    def needs_noise(self) -> bool:
+        """Whether the normalizer inside takes noise."""
+        return needs_noise(self.normalize)
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, uniform: Tensor | None = None
+    ) -> Tensor:
+        """Weights (..., M, N) of scores (..., M, N); `uniform` is the noise of "gumbel"."""
+        if isinstance(self.temperature, Tensor) or self.temperature != 1.0:
+            scores = scores / over_heads(self.temperature, scores)
+        if self.top_k is not None:
+            mask = self._largest(scores, mask)
+        if uniform is not None:
+            return self.normalize(scores, mask, uniform)
+        if self.sink is None:
+            return self.normalize(scores, mask)
+        sink = over_heads(self.sink, scores)
+        shape = broadcast(scores.shape[:-1], sink.shape[:-1])
+        columns = scores.expand(*shape, scores.shape[-1]), sink.expand(*shape, 1)
+        if mask is not None:
+            mask = F.pad(mask.expand(*mask.shape[:-1], scores.shape[-1]), (0, 1), value=True)
+        return self.normalize(torch.cat(columns, dim=-1), mask)[..., :-1]
+
+    def _largest(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """The mask of the k largest visible scores of each row."""
+        assert self.top_k is not None
+        self.check(None, scores.shape[-1])
+        seen = scores.detach()
+        seen = seen if mask is None else seen.masked_fill(~mask, -math.inf)
+        largest = ~(seen < seen.topk(self.top_k, dim=-1).values[..., -1:])  # NaN stays in
+        return largest if mask is None else largest & mask
+
+    def check(self, leading: torch.Size | None, keys: int) -> None:
+        """Raise ValueError unless this can normalize scores (*leading, M, keys)."""
+        if self.top_k is not None and self.top_k > keys:
+            raise ValueError(
+                f"top_k={self.top_k} is more than there are keys, {keys}; use at most {keys}"
+            )
+        if leading is None:
+            return
+        for name, given in (("temperature", self.temperature), ("sink", self.sink)):
+            if isinstance(given, Tensor) and not _fits(given.shape, leading):
+                raise ValueError(
+                    f"{name} of shape {tuple(given.shape)} does not fit scores with leading "
+                    f"dimensions {tuple(leading)}; give a number, or one for each head"
+                )
+
+    def for_heads(self, heads: tuple[int, ...], keys: int | None = None) -> "Normalizer":
+        """The same where heads are (key heads, group), or where there are only so many keys."""
+
+        def split(given: float | Tensor) -> float | Tensor:
+            if isinstance(given, Tensor) and given.shape == (math.prod(heads),):
+                return given.unflatten(0, heads)
+            return given
+
+        top_k = self.top_k if self.top_k is None or keys is None else min(self.top_k, keys)
+        sink = None if self.sink is None else split(self.sink)
+        options = {"temperature": split(self.temperature), "top_k": top_k, "sink": sink}
+        return Normalizer(self.normalize, **options)  # type: ignore[arg-type]
+
+    def extra_repr(self) -> str:
+        name = getattr(self.normalize, "__name__", "")  # a module is shown by itself
+        options = {"temperature": self.temperature, "top_k": self.top_k, "sink": self.sink}
+        plain = {"temperature": 1.0, "top_k": None, "sink": None}
+        shown = [
+            f"{key}={tuple(value.shape) if isinstance(value, Tensor) else value}"
+            for key, value in options.items()
+            if isinstance(value, Tensor) or value != plain[key]
+        ]
+        return ", ".join([name] * bool(name) + shown)
+
+
+class SoftmaxForm(NamedTuple):
+    """A normalizer that is softmax with a temperature and a sink."""
+
+    temperature: float | Tensor = 1.0
+    sink: float | Tensor | None = None
+
+
+def as_softmax(normalize: Callable[..., Tensor]) -> SoftmaxForm | None:
+    """The form of a normalizer that is softmax, with a temperature and a sink or not, else None."""
+    if isinstance(normalize, Normalizer) and normalize.top_k is None:
+        form = SoftmaxForm(normalize.temperature, normalize.sink)
+        return form if normalize.normalize is softmax else None
+    return SoftmaxForm() if normalize is softmax else None
+
+
+def over_heads(number: float | Tensor, scores: Tensor) -> Tensor:
+    """A number, or one for each head (..., heads), that broadcasts to scores (..., heads, M, N)."""
+    dtype = precise(scores.dtype)
+    if isinstance(number, Tensor):
+        return number.to(dtype)[..., None, None]
+    return scores.new_full((1, 1), number, dtype=dtype)
+
+
+def find_normalizer(normalize: str | Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A normalizer by name, or the callable itself."""
+    if callable(normalize):
+        return normalize
+    if not isinstance(normalize, str):
+        raise TypeError(
+            "normalize must be a name or a callable (scores, mask) -> weights, got "
+            f"{type(normalize).__name__}"
+        )
+    name = find_name(normalize, NORMALIZERS)
+    if name is not None:
+        return NORMALIZERS[name]
+    raise ValueError(f"unknown normalizer {normalize!r}{did_you_mean(normalize, NORMALIZERS)}")
+
+
 NORMALIZERS: dict[str, Callable[..., Tensor]] = {
     "softmax": softmax,
     "sparsemax": sparsemax,
     "entmax15": entmax15,
     "hard": hard,
     "gumbel": Gumbel(),
+    "sigmoid": sigmoid,
+    "sink": Normalizer(softmax, sink=0.0),
 }
+
+
+def _fits(shape: torch.Size, leading: torch.Size) -> bool:
+    """Whether a shape broadcasts to the leading dimensions."""
+    sizes = leading[len(leading) - len(shape) :]
+    return len(shape) <= len(leading) and all(
+        own in (1, size) for own, size in zip(shape, sizes, strict=True)
+    )
 
 
 def _hide(scores: Tensor, mask: Tensor, value: float) -> Tensor:

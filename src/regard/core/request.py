@@ -12,8 +12,15 @@ from torch import Tensor
 from regard.core import noise
 from regard.core.blocks import can_inspect_values
 from regard.core.mask import Grid, Mask, as_mask, visible
-from regard.core.names import find_normalizer, find_score
-from regard.core.normalize import NORMALIZERS, Gumbel, needs_noise, softmax
+from regard.core.names import find_score
+from regard.core.normalize import (
+    NORMALIZERS,
+    Gumbel,
+    Normalizer,
+    find_normalizer,
+    needs_noise,
+    softmax,
+)
 from regard.core.score import Score, precise
 from regard.core.shapes import broadcast
 
@@ -193,6 +200,8 @@ def make_request(
         leading = _leading([query, key, value] if bias is None else [query, key, value, bias])
     if mask is not None:
         leading = masked_leading(mask, leading, query.shape[-2], key.shape[-2], query.device)
+    if isinstance(normalize, Normalizer):
+        normalize.check(leading, key.shape[-2])
     return Request(query, key, value, score, mask, bias, normalize, dropout, None, leading)
 
 

@@ -24,7 +24,8 @@ from regard.layers.local import LocalAttention, PredictedCenter
 from regard.layers.memory import MemoryAttention, MemoryState
 from regard.layers.multi_dimensional import MultiDimensionalAttention, SourceToToken
 from regard.layers.multi_head import MultiHeadAttention
-from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, Rotary
+from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, RelativeBias
+from regard.layers.rotary import LinearScaling, NTKScaling, Rotary, YaRN
 from regard.layers.textbook import Attention, AttentionWeight, TimeAttention, WeightSum
 from regard.layers.torch_multihead import TorchMultiheadAttention
 from regard.layers.transformer import (
@@ -60,22 +61,26 @@ __all__ = [
     "HierarchicallyAttended",
     "LatentAttention",
     "Learned",
+    "LinearScaling",
     "LocalAttention",
     "MemoryAttention",
     "MemoryState",
     "MovingBaseline",
     "MultiDimensionalAttention",
     "MultiHeadAttention",
+    "NTKScaling",
     "Position",
     "PositionalEncoding",
     "PostNorm",
     "PreNorm",
     "PredictedCenter",
+    "RelativeBias",
     "Rotary",
     "SourceToToken",
     "TimeAttention",
     "TorchMultiheadAttention",
     "WeightSum",
+    "YaRN",
     "reinforce_loss",
     "straight_through",
     "with_self_loops",

@@ -9,7 +9,7 @@ from regard.core.mask import Mask, causal
 from regard.layers.cache import Past
 from regard.layers.checks import check_heads
 from regard.layers.masking import mask_over_heads, zero_hidden
-from regard.layers.position import Rotary
+from regard.layers.rotary import Rotary
 
 
 class LatentAttention(nn.Module):

@@ -10,6 +10,7 @@ from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, as_mask, causal
 from regard.core.names import layer_score
+from regard.core.normalize import Normalizer, find_normalizer, softmax
 from regard.core.score import Score
 from regard.layers.cache import Past, SharedMemory, start
 from regard.layers.checks import check_dropout, check_heads, check_inputs, check_sizes
@@ -22,8 +23,9 @@ from regard.layers.masking import (
     zero_hidden,
 )
 from regard.layers.per_head import per_head
-from regard.layers.position import ALiBi, Position, Rotary
+from regard.layers.position import ALiBi, Position, RelativeBias
 from regard.layers.role import AttentionRole
+from regard.layers.rotary import Rotary
 from regard.layers.step import attend_step, can_step
 
 MultiHeadState = Past | SharedMemory
@@ -61,6 +63,9 @@ class MultiHeadAttention(nn.Module):
             wide
         score: a name, a module or callable on the width of a head, shared by all heads, or a
             sequence of them, one for each head; a score with parameters is built from its name
+        normalize: a name or a callable, as for `attend`; a `Normalizer` may hold a temperature or
+            a sink for each of the heads. A step of decoding that has fewer keys than `top_k` so
+            far takes all of them
         position: an object with the methods of `Position`: `forward` is applied to the inputs (and
             to values that are the keys), `rotate` to queries and keys of each head, and `bias` is
             added to the scores
@@ -84,6 +89,7 @@ class MultiHeadAttention(nn.Module):
         out_dim: int | None = None,
         output_projection: bool = True,
         score: str | Score | Sequence[str | Score] = "scaled_dot",
+        normalize: str | Callable[..., Tensor] = "softmax",
         position: Position | None = None,
         dropout: float = 0.0,
         bias: bool = True,
@@ -127,6 +133,7 @@ class MultiHeadAttention(nn.Module):
             self.score = per_head([layer_score(one, width, width) for one in score], heads)
         else:
             self.score = layer_score(score, width, width)
+        self.normalize = find_normalizer(normalize)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -268,7 +275,7 @@ class MultiHeadAttention(nn.Module):
                 context, map = attend_step(q, k, v, bias=bias, return_map=return_map)
             else:
                 mask = causal() if steps > 1 else None
-                context, map = self._attend(q, k, v, mask, bias, return_map)
+                context, map = self._attend(q, k, v, mask, bias, return_map, growing=True)
                 map = None if map is None else computed_map(map)
         else:
             k, v = state.tensors
@@ -322,6 +329,7 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | None,
         bias: Tensor | None,
         return_map: bool,
+        growing: bool = False,
     ) -> tuple[Tensor, AttentionMap | None]:
         """Context (batch, heads, M, width) and map (batch, heads, M, N) of all heads.
 
@@ -330,9 +338,14 @@ class MultiHeadAttention(nn.Module):
             k, v: (batch, kv_heads, N, width)
             mask: over (batch, heads)
             bias: (M, N), (heads, M, N) or (batch, heads or 1, M, N)
+            growing: whether more keys will follow, so that there may be fewer than `top_k`
         """
         groups = (self.kv_heads, self.heads // self.kv_heads)
         grouped = groups[1] > 1
+        normalize = self.normalize
+        if isinstance(normalize, Normalizer) and (grouped or growing):
+            heads = groups if grouped else (self.heads,)
+            normalize = normalize.for_heads(heads, k.shape[2] if growing else None)
         if grouped:
             q, k, v = q.unflatten(1, groups), k.unsqueeze(2), v.unsqueeze(2)
             mask = GroupedMask(mask, groups) if mask is not None and mask.leading > 1 else mask
@@ -344,6 +357,7 @@ class MultiHeadAttention(nn.Module):
             score=self.score,
             mask=mask,
             bias=bias,
+            normalize=normalize,
             dropout=self.dropout if self.training else 0.0,
             return_map=return_map,
         )
@@ -355,7 +369,8 @@ class MultiHeadAttention(nn.Module):
     def _plain(self, q: Tensor, k: Tensor) -> bool:
         """Whether `attend_step` can compute a step."""
         drops = self.training and self.dropout > 0
-        return self.score == "scaled_dot" and not drops and can_step(q, k)
+        plain = self.score == "scaled_dot" and self.normalize is softmax
+        return plain and not drops and can_step(q, k)
 
     def _join(self, context: Tensor) -> Tensor:
         """(batch, heads, M, width) to (batch, M, out_dim)."""
@@ -388,8 +403,9 @@ def _checked_position(position: Position | None, heads: int, width: int) -> Posi
             f"position should have forward, rotate and bias, got {type(position).__name__}; "
             "derive it from regard.layers.Position and override the method it needs"
         )
-    if isinstance(position, ALiBi) and position.heads != heads:
-        raise ValueError(f"position should be ALiBi({heads}), got ALiBi({position.heads})")
+    if isinstance(position, ALiBi | RelativeBias) and position.heads != heads:
+        name = type(position).__name__
+        raise ValueError(f"position should be {name}({heads}), got {name}({position.heads})")
     if isinstance(position, Rotary) and position.dim != width:
         raise ValueError(
             f"position should be Rotary({width}), the width of a head, got Rotary({position.dim}); "

@@ -1,7 +1,7 @@
 """Positions: attention itself is independent of the order of its inputs.
 
 A position object has three methods, called by layers and models. In `Position` they do nothing;
-each class below overrides one of them:
+each class below, and `Rotary` in its own file, overrides one of them:
 
 | class | `forward(x)` embeddings | `rotate(x)` queries, keys | `bias(M, N)` scores |
 |---|---|---|---|
@@ -10,6 +10,7 @@ each class below overrides one of them:
 | Learned | x + parameters | x | None |
 | Rotary | x | x, rotated by its position | None |
 | ALiBi | x | x | −slope · distance |
+| RelativeBias | x | x | a parameter for each bucket of distances |
 
 A model calls `forward` on its embeddings once; an attention layer calls `rotate` on the
 queries and keys of each head and adds `bias` to the scores. `offset` is the position of the
@@ -21,6 +22,7 @@ To add one, derive from `Position` and override the method it needs.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -72,13 +74,13 @@ class PositionalEncoding(Position):
         super().__init__()
         check_sizes(dim=dim)
         self.dim = dim
-        self.max_wavelength = _base("max_wavelength", max_wavelength)
+        self.max_wavelength = positive("max_wavelength", max_wavelength)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        _check_width(self, x, self.dim)
-        angle = _angles(x, self.dim, self.max_wavelength, offset)  # (L, ⌈dim/2⌉)
+        check_width(self, x, self.dim)
+        angle = angles(x, self.dim, self.max_wavelength, offset)  # (L, ⌈dim/2⌉)
         table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., : self.dim]
-        return (x + table.to(_at_least_float32(x))).to(x.dtype)
+        return (x + table.to(at_least_float32(x))).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, max_wavelength={self.max_wavelength:g}"
@@ -102,7 +104,7 @@ class Learned(Position):
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         max_length, dim = self.weight.shape
-        _check_width(self, x, dim)
+        check_width(self, x, dim)
         end = offset + x.shape[-2]
         if offset < 0 or end > max_length:
             raise ValueError(
@@ -113,51 +115,6 @@ class Learned(Position):
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[1]}, max_length={self.weight.shape[0]}"
-
-
-class Rotary(Position):
-    """Rotate each pair of features by an angle proportional to the position. Su 2021, eq. 15.
-
-        (x₂ᵢ + j·x₂ᵢ₊₁) · e^(j · pos · base^(−2i/dim))
-
-    Norms do not change, and the dot product of a rotated query at m and key at n depends on
-    m − n only.
-
-    >>> Rotary(2).rotate(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
-    tensor([[1.0000, 0.0000],
-            [0.5403, 0.8415]])
-
-    Args:
-        dim: width of one head, even
-        base: the longest wavelength over 2π, 10000 in the paper
-    """
-
-    def __init__(self, dim: int, base: float = 10000.0) -> None:
-        super().__init__()
-        check_sizes(dim=dim)
-        if dim % 2:
-            raise ValueError(
-                f"Rotary rotates pairs of features, so dim must be even, got {dim}; "
-                f"use a head width of {dim - 1} or {dim + 1}"
-            )
-        self.dim = dim
-        self.base = _base("base", base)
-
-    def rotate(self, x: Tensor, offset: int = 0) -> Tensor:
-        _check_width(self, x, self.dim)
-        angle = _angles(x, self.dim, self.base, offset)  # (L, dim/2)
-        dtype = _at_least_float32(x)
-        cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
-        pairs = x.to(dtype).unflatten(-1, (-1, 2))  # (..., L, dim/2, 2)
-        if torch.compiler.is_compiling():  # a compiler fuses real numbers, but not complex ones
-            a, b = pairs.unbind(-1)
-            rotated = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
-        else:  # one complex product is six times as fast as four real ones
-            rotated = torch.view_as_real(_as_complex(pairs) * torch.complex(cos, sin))
-        return rotated.flatten(-2).to(x.dtype)
-
-    def extra_repr(self) -> str:
-        return f"{self.dim}, base={self.base:g}"
 
 
 class ALiBi(Position):
@@ -220,31 +177,111 @@ class ALiBi(Position):
         return str(self.heads)
 
 
+class RelativeBias(Position):
+    """Add a learned number for the distance of key and query, by bucket. Raffel et al. 2020, 2.1.
+
+        bias(h, i, j) = weight[bucket(j − i), h]
+
+    Half of the buckets hold one distance each; the others grow with the logarithm of the distance
+    up to `max_distance`, and the last has all beyond. As in T5, layers may share one of these.
+
+    >>> RelativeBias(1, buckets=8, max_distance=20).bucket(torch.tensor([-30, -2, -1, 0, 1, 2, 30]))
+    tensor([3, 2, 1, 0, 5, 6, 7])
+    >>> RelativeBias(3).bias(2, 5).shape
+    torch.Size([3, 2, 5])
+
+    Args:
+        heads: number of heads
+        buckets: number of buckets, 32 in T5
+        max_distance: from which on all distances are alike, 128 in T5
+        bidirectional: whether keys after the query have buckets of their own, half of them; if
+            not, they count as distance 0, as in a decoder, where they are hidden
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        buckets: int = 32,
+        max_distance: int = 128,
+        *,
+        bidirectional: bool = True,
+    ) -> None:
+        super().__init__()
+        check_sizes(heads=heads, buckets=buckets, max_distance=max_distance)
+        exact = buckets // (4 if bidirectional else 2)
+        if exact < 1 or max_distance <= exact:
+            raise ValueError(
+                f"{buckets} buckets have {exact} for single distances; that must be at least 1 and "
+                f"below max_distance, which is {max_distance}"
+            )
+        self.heads, self.buckets, self.max_distance = heads, buckets, max_distance
+        self.bidirectional = bidirectional
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(buckets, heads), std=0.02))
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """The bucket of each distance j − i, any shape."""
+        count = self.buckets // (2 if self.bidirectional else 1)
+        far = -distance if not self.bidirectional else distance.abs()
+        far = far.clamp(min=0)
+        exact = count // 2
+        # float32, as in T5: at the edge of a bucket the rounding decides
+        growth = torch.log(far.clamp(min=1).float() / exact) / math.log(self.max_distance / exact)
+        logarithmic = (exact + (growth * (count - exact)).long()).clamp(max=count - 1)
+        own = torch.where(far < exact, far, logarithmic)
+        return own + count * (distance > 0) if self.bidirectional else own
+
+    def bias(
+        self,
+        M: int,
+        N: int,
+        offset: int | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """The bias of M queries and N keys, differentiable, as `ALiBi.bias`.
+
+        Returns: (heads, M, N)
+        """
+        offset = N - M if offset is None else offset
+        weight = self.weight.to(device=device, dtype=dtype)
+        if not M or not N:
+            return weight.new_zeros(self.heads, M, N)
+        first = -(offset + M - 1)  # the last query and the first key
+        distance = torch.arange(first, first + M + N - 1, device=weight.device)
+        line = weight[self.bucket(distance)].T  # (heads, M + N − 1)
+        return line.unfold(-1, N, 1).flip(-2)  # a window of the line for each query
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.heads}, buckets={self.buckets}, max_distance={self.max_distance}, "
+            f"bidirectional={self.bidirectional}"
+        )
+
+
 def _slopes(heads: int) -> list[float]:
     return [2.0 ** (-8.0 * h / heads) for h in range(1, heads + 1)]
 
 
-def _angles(x: Tensor, dim: int, base: float, offset: int) -> Tensor:
-    """pos · base^(−2i/dim) for the rows of x, (L, ⌈dim/2⌉)."""
+def angles(
+    x: Tensor,
+    dim: int,
+    base: float,
+    offset: int,
+    change: Callable[[Tensor], Tensor] = lambda frequency: frequency,
+) -> Tensor:
+    """pos · base^(−2i/dim) for the rows of x, (L, ⌈dim/2⌉); `change` scales the frequencies."""
     dtype = torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
     position = torch.arange(offset, offset + x.shape[-2], device=x.device, dtype=dtype)
     exponent = torch.arange(0, dim, 2, device=x.device, dtype=dtype) / dim
-    return torch.outer(position, torch.exp(exponent * -math.log(base)))
+    return torch.outer(position, change(torch.exp(exponent * -math.log(base))))
 
 
-def _as_complex(pairs: Tensor) -> Tensor:
-    """Pairs (..., 2) as complex numbers; copied where their memory layout requires it."""
-    odd = any(stride % 2 for stride in pairs.stride()[:-1]) or pairs.storage_offset() % 2
-    if odd or pairs.stride(-1) != 1:
-        pairs = pairs.clone(memory_format=torch.contiguous_format)
-    return torch.view_as_complex(pairs)
-
-
-def _at_least_float32(x: Tensor) -> torch.dtype:
+def at_least_float32(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def _check_width(position: Position, x: Tensor, dim: int) -> None:
+def check_width(position: Position, x: Tensor, dim: int) -> None:
     if x.dim() < 2 or x.shape[-1] != dim:
         raise ValueError(
             f"{type(position).__name__} of width {dim} expects (..., length, {dim}), "
@@ -257,7 +294,7 @@ def _check_width(position: Position, x: Tensor, dim: int) -> None:
         )
 
 
-def _base(name: str, value: float) -> float:
+def positive(name: str, value: float) -> float:
     if not value > 0:
         raise ValueError(f"{name} must be above 0, got {value}")
     return float(value)

@@ -13,8 +13,8 @@ from regard.attention import attend, observer, prepare
 from regard.attention.attend import Normalize
 from regard.attention.observer import observed
 from regard.core.mask import lengths
-from regard.core.names import check_name, find_normalizer
-from regard.core.normalize import softmax
+from regard.core.names import check_name
+from regard.core.normalize import find_normalizer, softmax
 from regard.core.score import Additive, Score
 from regard.layers.cache import Past, SharedMemory
 from regard.layers.hard import HardGumbel
@@ -206,11 +206,13 @@ ALIGNERS: dict[str, Callable[..., Aligner]] = {
     "predictive": partial(LocalAligner, center=PredictedCenter),
     "sparsemax": partial(GlobalAligner, normalize="sparsemax"),
     "entmax15": partial(GlobalAligner, normalize="entmax15"),
+    "sigmoid": partial(GlobalAligner, normalize="sigmoid"),
+    "sink": partial(GlobalAligner, normalize="sink"),
     "hard": partial(GlobalAligner, normalize="hard"),
     "gumbel": partial(GlobalAligner, normalize=HardGumbel(1.0), evaluate="hard"),
 }
 """Local is Luong's local-m, predictive his local-p; sparsemax and entmax15 give weights of zero,
-hard and gumbel choose one state."""
+rows of sigmoid and sink need not sum to one, hard and gumbel choose one state."""
 
 
 def find_aligner(

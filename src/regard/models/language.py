@@ -56,7 +56,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         check_dropout(dropout if attention_dropout is None else attention_dropout)
         self.embedding = Tokens(vocabulary, dim, scale=math.sqrt(dim))
-        self.position, own = find_positions(position, dim, heads, max_length)
+        self.position, own = find_positions(position, dim, heads, max_length, causal=True)
         self.decoder = Stack(
             EncoderLayer,
             layers,

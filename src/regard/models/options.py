@@ -8,7 +8,8 @@ from regard.core.names import build_score, check_name, did_you_mean, find_name
 from regard.core.score import SCORES, Score
 from regard.layers.efficient import EfficientAttention
 from regard.layers.multi_head import MultiHeadAttention
-from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, Rotary
+from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, RelativeBias
+from regard.layers.rotary import Rotary
 from regard.layers.transformer import PostNorm, PreNorm, SelfAttention
 
 SELF_ATTENTIONS: dict[str, SelfAttention] = {
@@ -20,7 +21,7 @@ SELF_ATTENTIONS: dict[str, SelfAttention] = {
 NORMS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
 """Where a Transformer layer normalizes."""
 
-POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "none")
+POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 
 
 def find_score(score: str | Callable, query_dim: int, key_dim: int) -> Score:
@@ -64,7 +65,7 @@ def find_norm(norm: str) -> type[PostNorm]:
 
 
 def find_positions(
-    name: str, dim: int, heads: int, max_length: int
+    name: str, dim: int, heads: int, max_length: int, *, causal: bool = False
 ) -> tuple[Position, Position | None]:
     """The position added to embeddings, and the one given to every self-attention.
 
@@ -74,10 +75,11 @@ def find_positions(
     (Position(), Rotary(4, base=10000))
 
     Args:
-        name: "sinusoidal", "learned", "rotary", "alibi" or "none"
+        name: "sinusoidal", "learned", "rotary", "alibi", "relative" or "none"
         dim: width of the embeddings
         heads: number of heads
         max_length: number of learned positions
+        causal: whether later positions are hidden, so that "relative" needs no buckets for them
     """
     if name == "sinusoidal":
         return PositionalEncoding(dim), None
@@ -87,6 +89,8 @@ def find_positions(
         return Position(), Rotary(dim // heads)
     if name == "alibi":
         return Position(), ALiBi(heads)
+    if name == "relative":
+        return Position(), RelativeBias(heads, bidirectional=not causal)
     if name == "none":
         return Position(), None
     raise ValueError(f"unknown position {name!r}{did_you_mean(name, POSITIONS)}")

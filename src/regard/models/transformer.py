@@ -47,7 +47,7 @@ class Transformer(nn.Module):
         decoder_layers: number of layers of the decoder, `layers` if None
         frames: width of float frames, for a source that is not tokens
         norm: "post" or "pre"
-        position: "sinusoidal", "learned", "rotary", "alibi" or "none"
+        position: "sinusoidal", "learned", "rotary", "alibi", "relative" (T5's) or "none"
         max_length: number of learned positions
         tie: "none"; "output", where the output shares the matrix of the target's embedding; or
             "all", where the source's embedding does, too (section 3.4)
@@ -94,18 +94,18 @@ class Transformer(nn.Module):
             "activation": activation,
         }
         self.source_position, own = find_positions(position, dim, heads, max_length)
-        self.target_position, _ = find_positions(position, dim, heads, max_length)
-        dot: dict[str, Any] = {"kv_heads": kv_heads, "score": score, "position": own}
+        self.target_position, causal = find_positions(position, dim, heads, max_length, causal=True)
+        dot: dict[str, Any] = {"kv_heads": kv_heads, "score": score}
         make = find_self_attention(encoder_attention)
         if make is not MultiHeadAttention and own is not None:
             raise ValueError(
                 f"position={position!r} changes dot-product scores, which "
                 f"encoder_attention={encoder_attention!r} does not have; use position='sinusoidal'"
             )
-        inner = dot if make is MultiHeadAttention else {"attention": make}
+        inner = {**dot, "position": own} if make is MultiHeadAttention else {"attention": make}
         self.encoder = Stack(EncoderLayer, layers, dim, role=ENCODER_SELF, **inner, **options)
         count = layers if decoder_layers is None else decoder_layers
-        self.decoder = Stack(DecoderLayer, count, dim, **dot, **options)
+        self.decoder = Stack(DecoderLayer, count, dim, position=causal, **dot, **options)
         self.output = nn.Linear(dim, target_vocabulary)
         self.drop = Dropout(dropout)
         self._tie(tie)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.core.elementwise import Elementwise
 from regard.core.lower import TanhScore, is_additive, lower
 from regard.core.normalize import softmax
 from regard.core.request import Request
@@ -32,8 +33,12 @@ class KernelScore:
 
 def with_kernel(request: Request) -> Request:
     """A lowered request whose tanh score, if it has one, is computed by the kernel."""
-    if isinstance(request.score, TanhScore):
-        return replace(request, score=KernelScore(request.score.weight))
+    score = request.score
+    if isinstance(score, TanhScore):
+        return replace(request, score=KernelScore(score.weight))
+    if isinstance(score, Elementwise):
+        inside = with_kernel(replace(request, score=score.score))
+        return replace(request, score=Elementwise(score.function, inside.score))
     return request
 
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from regard.core.blocks import can_inspect_values
 from regard.core.key_range import KeyRange
-from regard.core.lower import dot_form
 from regard.core.mask import Window
 from regard.core.request import Request
 from regard.paths import fused
@@ -68,7 +67,7 @@ def visible_cells(request: Request) -> int:
 
 def banded(request: Request) -> Tensor:
     """softmax(scale · Q Kᵀ, mask) V over the visible blocks, (..., M, Dv)."""
-    query, key, scale = dot_form(request)
+    query, key, scale = fused.divided_form(request)
     fold, mask, grid = _layout(request), request.mask, request.grid
     keys = _key_range(request)
     assert mask is not None
@@ -81,7 +80,7 @@ def banded(request: Request) -> Tensor:
     full = torch.as_tensor(keys.full)
     tiles = plan_tiles(keys.low, keys.high, full, tile_mask, request.queries, request.keys)
     folded = (fold.fold_query(query), fold.fold_key(key), fold.fold_key(request.value))
-    return fold.unfold(attend_tiles(*folded, tiles, scale))
+    return fold.unfold(attend_tiles(*folded, tiles, scale, fused.sink_of(request, fold)))
 
 
 def _key_range(request: Request) -> KeyRange | None:

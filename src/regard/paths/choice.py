@@ -11,7 +11,7 @@ from regard.core.blocks import BLOCK_ELEMENTS, in_functorch
 from regard.core.lower import is_additive, is_dot
 from regard.core.names import did_you_mean
 from regard.core.request import Request
-from regard.paths import additive, banded, fused, gather
+from regard.paths import additive, banded, capped, fused, gather
 from regard.paths.blockwise import blockwise
 from regard.paths.kernels import compile as compiled
 from regard.paths.reference import reference
@@ -33,6 +33,7 @@ PATHS: dict[str, Path] = {
     "reference": Path(reference),
     "fused": Path(fused.fused, fused.unsupported_reason, fused.zeroes_hidden),
     "banded": Path(banded.banded, banded.unsupported_reason, fused.zeroes_hidden),
+    "capped": Path(capped.capped, capped.unsupported_reason),
     "additive_kernel": Path(additive.additive, additive.unsupported_reason),
     "gather": Path(gather.gather, gather.unsupported_reason),
     "blockwise": Path(blockwise),
@@ -60,6 +61,8 @@ def choose(request: Request, path: str = "auto") -> tuple[str, str]:
         if banded.pays(request):
             return "banded", f"{request.mask} hides whole blocks of keys, which are skipped"
         return "fused", "the score is a dot product and its softmax is fused by torch"
+    if capped.unsupported_reason(request) is None:
+        return "capped", "c · tanh(q · k) with softmax runs in tiles that stay in the cache"
     if is_additive(request.score):
         native = not torch.compiler.is_compiling() and compiled.available(request.query)
         how = "compiled" if native else "computed by torch"
@@ -98,14 +101,18 @@ class Plan:
 def plan(request: Request, path: str = "auto") -> Plan:
     """The choice with its estimated cost, for one forward pass."""
     name, reason = choose(request, path)
-    skips = name in ("banded", "additive_kernel")
+    skips = name in ("banded", "capped", "additive_kernel")
     cells = banded.visible_cells(request) if skips else request.cells
     width, value_width = request.query.shape[-1], request.value.shape[-1]
     # a multiplication and an addition per dot product; tanh, factored, takes about eight
     score = (8 if is_additive(request.score) else 2) * width
     flops = cells * (score + 5 + 2 * value_width)
     queries = request.leading.numel() * request.queries
-    held = {"reference": 2 * request.cells, "blockwise": 2 * min(request.cells, BLOCK_ELEMENTS)}
+    held = {
+        "reference": 2 * request.cells,
+        "blockwise": 2 * min(request.cells, BLOCK_ELEMENTS),
+        "capped": min(request.cells, capped.CELLS) + queries,
+    }
     numbers = held.get(name, queries) + queries * value_width
     return Plan(name, reason, flops, numbers * request.query.element_size())
 

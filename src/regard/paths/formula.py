@@ -5,6 +5,7 @@ It holds the rows × keys of one tile at a time.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,39 +43,55 @@ def sdpa_fallback(
 
 
 def second_gradients(
-    upstream: Sequence[Tensor], inputs: Sequence[Tensor], tiles: Sequence[Tile], scale: float
-) -> list[Tensor]:
-    """The derivative of the gradients of query, key and value.
+    upstream: Sequence[Tensor],
+    inputs: Sequence[Tensor | None],
+    tiles: Sequence[Tile],
+    scale: float,
+) -> list[Tensor | None]:
+    """The derivative of the gradients of query, key, value and sink.
 
     Args:
-        upstream: of the three gradients
-        inputs: grad (B, H, M, D), query, key, value
+        upstream: of these gradients
+        inputs: grad (B, H, M, D), query, key, value and sink, which may be None
 
     Returns: one for each of the inputs
     """
     again = torch.is_grad_enabled()  # whether a third derivative may follow
-    totals = [torch.zeros_like(t) for t in inputs]
-    above_query, above_key, above_value = upstream
+    totals = [None if t is None else torch.zeros_like(t) for t in inputs]
+    above_query, above_key, above_value, above_sink = upstream
     with torch.enable_grad():
-        grad, query, key, value = inputs
+        grad, query, key, value, sink = inputs
+        assert grad is not None
+        assert query is not None
+        assert key is not None
+        assert value is not None
         query, key, value = visible_only(query, key, value, tiles)
         for group in _continued(tiles):
             rows = (group[0].batch, ALL, group[0].rows)
             q, keys, values = _cut(query, key, value, group)
+            sinks = [] if sink is None else [sink[group[0].batch]]
             g, q, *others = parts = [
                 t if again and t.requires_grad else t.detach().requires_grad_()
-                for t in (grad[rows], q, *keys, *values)
+                for t in (grad[rows], q, *keys, *values, *sinks)
             ]
-            keys, values = others[: len(group)], others[len(group) :]
-            output = _attend(q, _joined(keys), _joined(values), _mask(group, q, keys), scale)
+            count = len(group)
+            keys, values, sinks = others[:count], others[count : 2 * count], others[2 * count :]
+            mask = _mask(group, q, keys)
+            output = _attend(q, _joined(keys), _joined(values), mask, scale, *sinks)
             first = torch.autograd.grad(output, parts[1:], g, create_graph=True)
             above, more, most = _cut(above_query, above_key, above_value, group)
-            products = [(a * b).sum() for a, b in zip(first, (above, *more, *most), strict=True)]
+            above_sinks = [above_sink[group[0].batch]] if sinks else []
+            outer = (above, *more, *most, *above_sinks)
+            products = [(a * b).sum() for a, b in zip(first, outer, strict=True)]
             second = torch.autograd.grad(torch.stack(products).sum(), parts, create_graph=again)
             columns = [(tile.batch, ALL, tile.keys) for tile in group]
-            places = [(0, rows), (1, rows), *((2, c) for c in columns), *((3, c) for c in columns)]
+            places: list[tuple[int, Any]] = [(0, rows), (1, rows)]
+            places += [(number, column) for number in (2, 3) for column in columns]
+            places += [(4, group[0].batch)] * len(sinks)
             for (number, place), part in zip(places, second, strict=True):
-                totals[number][place] += part
+                total = totals[number]
+                assert total is not None
+                total[place] += part
     return totals
 
 
@@ -104,7 +121,14 @@ def visible_only(
     )
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    sink: Tensor | None = None,
+) -> Tensor:
     """softmax(scale · Q Kᵀ + mask) V, where a query that sees nothing gets zeros."""
     key, value = key.unsqueeze(2), value.unsqueeze(2)
     grouped = query.unflatten(1, (key.shape[1], -1))  # (batch, G, H / G, rows, D)
@@ -114,7 +138,11 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scal
     elif mask is not None:
         scores = scores + mask.to(scores.dtype)
     blind = (scores == -math.inf).all(-1, keepdim=True)
-    weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    scores = scores.masked_fill(blind, 0.0)
+    if sink is not None:
+        column = sink.to(scores.dtype)[..., None, None].expand(*scores.shape[:-1], 1)
+        scores = torch.cat((scores, column), -1)
+    weights = scores.softmax(-1)[..., : key.shape[-2]].masked_fill(blind, 0.0)
     return (weights.unflatten(1, (key.shape[1], -1)) @ value).flatten(1, 2)
 
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from regard.core.blocks import in_functorch
 from regard.core.lower import dot_form, is_dot
 from regard.core.mask import Window
-from regard.core.normalize import softmax
+from regard.core.normalize import SoftmaxForm, as_softmax, over_heads
 from regard.core.request import Request
-from regard.core.score import Dot, ScaledDot
+from regard.core.score import Dot, DotForm, ScaledDot
 from regard.paths.layout import Layout, layout
-from regard.paths.tile_attention import attend_tiles
+from regard.paths.tile_attention import attend_tiles, runs_kernels
 from regard.paths.tile_plan import ALL, WHOLE, Tile
 
 CAUSAL = (Tile(ALL, ALL, ALL, causal=True),)
@@ -25,14 +25,17 @@ def unsupported_reason(request: Request) -> str | None:
     """Why torch cannot fuse this request, or None."""
     if not is_dot(request.score):
         return "the score is not a dot product"
-    if request.normalize is not softmax:
+    form = as_softmax(request.normalize)
+    if form is None:
         return "the normalizer is not softmax"
     if request.dropout:
         return "dropout is not fused"
-    if request.bias is not None and request.bias.requires_grad:
+    if request.bias is not None and (request.bias.requires_grad or _learned(form.temperature)):
         return "the bias needs a gradient"
     if in_functorch():
         return "torch.func or forward-mode AD is active"
+    if form.sink is not None and not runs_kernels(request.query):
+        return "a sink needs torch's kernels for the CPU"
     if not request.cells or not request.query.shape[-1] or not request.value.shape[-1]:
         return "there is nothing to compute"
     return None
@@ -42,10 +45,22 @@ def zeroes_hidden(request: Request) -> bool:
     """Whether the tiles themselves keep hidden NaN and inf from the result, at less cost.
 
     They can where they receive queries and keys as given: a projection mixes hidden values into
-    its gradient first.
+    its gradient first, and so does a learned temperature.
     """
-    as_given = isinstance(request.score, Dot | ScaledDot)
+    as_given = isinstance(request.score, Dot | ScaledDot) and not _learned(
+        _form(request).temperature
+    )
     return as_given and request.query.is_cpu and not torch.compiler.is_compiling()
+
+
+def _form(request: Request) -> SoftmaxForm:
+    form = as_softmax(request.normalize)
+    assert form is not None
+    return form
+
+
+def _learned(temperature: float | Tensor) -> bool:
+    return isinstance(temperature, Tensor) and temperature.requires_grad
 
 
 def is_canonical(leading: torch.Size, *tensors: Tensor) -> bool:
@@ -53,9 +68,27 @@ def is_canonical(leading: torch.Size, *tensors: Tensor) -> bool:
     return len(leading) == 2 and all(tensor.shape[:-2] == leading for tensor in tensors)
 
 
+def divided_form(request: Request) -> DotForm:
+    """Queries, keys and scale of scores that are divided by the temperature."""
+    query, key, scale = dot_form(request)
+    temperature = _form(request).temperature
+    if isinstance(temperature, Tensor):
+        return (query / over_heads(temperature, query)).to(query.dtype), key, scale
+    return query, key, scale / temperature
+
+
+def sink_of(request: Request, fold: Layout | None) -> Tensor | None:
+    """The sink of every head of every sequence, (B, H), or None."""
+    sink = _form(request).sink
+    if sink is None:
+        return None
+    sinks = over_heads(sink, request.query).expand(*request.leading, 1, 1)
+    return (sinks if fold is None else fold.fold_query(sinks)).flatten(-3)
+
+
 def fused(request: Request) -> Tensor:
     """softmax(scale · Q Kᵀ + bias, mask) V in one call, (..., M, Dv)."""
-    query, key, scale = dot_form(request)
+    query, key, scale = divided_form(request)
     value, mask, bias = request.value, request.mask, request.bias
     canonical = is_canonical(request.leading, query, key, value)
     fold = None if canonical else layout(request.leading, key, value)
@@ -65,10 +98,11 @@ def fused(request: Request) -> Tensor:
         tiles = CAUSAL
     else:
         tiles = (Tile(ALL, ALL, ALL, _mask(request, fold)),)
+    sink = sink_of(request, fold)
     if fold is None:
-        return attend_tiles(query, key, value, tiles, scale)
+        return attend_tiles(query, key, value, tiles, scale, sink)
     folded = (fold.fold_query(query), fold.fold_key(key), fold.fold_key(value))
-    return fold.unfold(attend_tiles(*folded, tiles, scale))
+    return fold.unfold(attend_tiles(*folded, tiles, scale, sink))
 
 
 def _mask(request: Request, fold: Layout | None) -> Tensor:
@@ -79,6 +113,9 @@ def _mask(request: Request, fold: Layout | None) -> Tensor:
         block = visible
     else:
         block = request.bias.detach()
+        temperature = _form(request).temperature
+        if isinstance(temperature, Tensor) or temperature != 1.0:
+            block = block / over_heads(temperature, block)
         if visible is not None:
             block = torch.where(visible, block, float("-inf"))
     return block if fold is None else fold.fold_mask(block)

@@ -19,7 +19,12 @@ CELLS = 1 << 19  # of one tile, all heads, up to which matrix products beat the 
 
 
 def attend_tiles(
-    query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tiles: Sequence[Tile],
+    scale: float,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """softmax(scale · Q Kᵀ) V within tiles; queries in no tile get zeros.
 
@@ -37,6 +42,8 @@ def attend_tiles(
         value: (B, G, N, E)
         tiles: with masks broadcastable to (batch, H, rows, keys); `WHOLE` if nothing is empty
         scale: of the dot products
+        sink: one more score in the softmax of every row, which has no value, (B, H); only where
+            `runs_kernels`
 
     Returns: context, (B, H, M, E)
     """
@@ -49,26 +56,45 @@ def attend_tiles(
         query, scale = query * scale, 1.0
     if tiles is not WHOLE:
         tiles = _tidy(tiles, query, key)
-    output = _attend(_rows(query), _rows(key), _rows(value), tiles, scale)
+    output = _attend(_rows(query), _rows(key), _rows(value), sink, tiles, scale)
     return output[..., :out_width] if width > out_width else output
 
 
 def _attend(
-    query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sink: Tensor | None,
+    tiles: Sequence[Tile],
+    scale: float,
 ) -> Tensor:
     if not query.is_cpu or torch.compiler.is_compiling() or _is_traced(query):
+        assert sink is None
         return sdpa_fallback(query, key, value, tiles, scale)
     tracked = torch.is_grad_enabled() and (
-        query.requires_grad or key.requires_grad or value.requires_grad
+        query.requires_grad
+        or key.requires_grad
+        or value.requires_grad
+        or (sink is not None and sink.requires_grad)
     )
     if tiles is not WHOLE and not is_whole(tiles):
-        if not tracked and suits_products(query, key, value, tiles):
+        if not tracked and sink is None and suits_products(query, key, value, tiles):
             return multiply(query, key, value, tiles, scale)
         if not any(tile.continues for tile in tiles):
             tiles = [pad_keys(tile, key.shape[2]) for tile in tiles]
     if tracked:
-        return _Attend.apply(query, key, value, tiles, scale)
-    return _context(query, key, value, tiles, scale)[0]
+        return _Attend.apply(query, key, value, sink, tiles, scale)
+    return _context(query, key, value, sink, tiles, scale)[0]
+
+
+def runs_kernels(tensor: Tensor) -> bool:
+    """Whether tensors like this go to torch's kernels for the CPU."""
+    return (
+        tensor.is_cpu
+        and not torch.compiler.is_compiling()
+        and not _is_traced(tensor)
+        and flash.kernels() is not None
+    )
 
 
 def _is_traced(tensor: Tensor) -> bool:
@@ -85,11 +111,12 @@ class _Attend(torch.autograd.Function):
         query: Tensor,
         key: Tensor,
         value: Tensor,
+        sink: Tensor | None,
         tiles: Sequence[Tile],
         scale: float,
     ) -> Tensor:
-        output, lse = _context(query, key, value, tiles, scale)
-        ctx.save_for_backward(query, key, value, output, lse)
+        output, lse = _context(query, key, value, sink, tiles, scale)
+        ctx.save_for_backward(query, key, value, sink, output, lse)
         ctx.tiles, ctx.scale = tiles, scale
         masks = [("bias", tile.mask) for tile in tiles if tile.mask is not None]
         ctx.check = version_check(masks, "its gradient cannot be computed")
@@ -107,8 +134,8 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Any:
-        grad, query, key, value, _, _, ctx.tiles, ctx.scale = args
-        ctx.save_for_backward(grad, query, key, value)
+        grad, query, key, value, sink, _, _, ctx.tiles, ctx.scale = args
+        ctx.save_for_backward(grad, query, key, value, sink)
         return _gradients(*args)
 
     @staticmethod
@@ -118,18 +145,32 @@ class _Gradients(torch.autograd.Function):
 
 
 def _context(
-    query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sink: Tensor | None,
+    tiles: Sequence[Tile],
+    scale: float,
 ) -> tuple[Tensor, Tensor | None]:
     """The output and log-sum-exp of the kernels, without hidden NaN and inf."""
     if flash.kernels() is None:
         return sdpa_fallback(*visible_only(query, key, value, tiles), tiles, scale), None
     output, lse = flash.run(query, key, value, tiles, scale)
-    if tiles is WHOLE:
-        return output, lse
-    rows = [tile.rows for tile in tiles if tile.mask is not None]
-    if rows and not _finite(lse, _first(output, rows)):
-        return flash.run(*visible_only(query, key, value, tiles), tiles, scale)
-    return output, lse
+    if tiles is not WHOLE:
+        rows = [tile.rows for tile in tiles if tile.mask is not None]
+        if rows and not _finite(lse, _first(output, rows)):
+            output, lse = flash.run(*visible_only(query, key, value, tiles), tiles, scale)
+    return (output, lse) if sink is None else _drained(output, lse, sink)
+
+
+def _drained(output: Tensor, lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp with one more score in each row, which has no value.
+
+    The rows of the output shrink by e^(lse − total). Given the total, the kernels' backward pass
+    is right as it is: what the sink takes changes the sums of the rows only.
+    """
+    total = torch.logaddexp(lse, sink.unsqueeze(-1))
+    return output.mul_((lse - total).exp_().to(output.dtype).unsqueeze(-1)), total
 
 
 def _gradients(
@@ -137,26 +178,30 @@ def _gradients(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    sink: Tensor | None,
     output: Tensor,
     lse: Tensor | None,
     tiles: Sequence[Tile],
     scale: float,
-) -> tuple[Tensor, ...]:
-    """The gradients of query, key and value, without hidden NaN and inf."""
+) -> tuple[Tensor | None, ...]:
+    """The gradients of query, key, value and sink, without hidden NaN and inf."""
     if lse is None:  # without the kernels
         if not tiles:
-            return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
+            return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), None
         with torch.enable_grad():
             q, k, v = (t.detach().requires_grad_() for t in visible_only(query, key, value, tiles))
-            return torch.autograd.grad(sdpa_fallback(q, k, v, tiles, scale), (q, k, v), grad)
+            parts = torch.autograd.grad(sdpa_fallback(q, k, v, tiles, scale), (q, k, v), grad)
+            return *parts, None
     found = flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
-    if tiles is WHOLE:
-        return found
     # large hidden numbers may spoil single rows: their products overflow with some rows only
-    if any(tile.mask is not None for tile in tiles) and not _finite(*found[:2]):
+    if tiles is not WHOLE and any(t.mask is not None for t in tiles) and not _finite(*found[:2]):
         query, key, value = visible_only(query, key, value, tiles)
-        return flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
-    return found
+        found = flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
+    if sink is None:
+        return *found, None
+    share = (sink.unsqueeze(-1) - lse).exp_()  # of the sink in each row, (B, H, M)
+    slope = torch.linalg.vecdot(grad.to(share.dtype), output.to(share.dtype))
+    return *found, -torch.linalg.vecdot(share, slope).to(sink.dtype)
 
 
 def _first(tensor: Tensor, slices: list[slice]) -> Tensor:

@@ -68,7 +68,7 @@ class Model(Settings):
     norm: Literal["pre", "post"] = Field(
         "pre", description="normalize before or after each sublayer"
     )
-    position: Literal["sinusoidal", "learned", "rotary", "alibi", "none"] = Field(
+    position: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = Field(
         "rotary", description="how positions are encoded"
     )
     tie: bool = Field(True, description="share the output's matrix with the embeddings")

@@ -18,6 +18,8 @@ NORMALIZERS = {
     "softmax": "global",
     "sparsemax": "sparsemax",
     "entmax15": "entmax15",
+    "sigmoid": "sigmoid",
+    "sink": "sink",
     "hard": "hard",
     "gumbel": "gumbel",
 }

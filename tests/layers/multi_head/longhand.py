@@ -10,6 +10,7 @@ from regard.layers import (
     Learned,
     MultiHeadAttention,
     PositionalEncoding,
+    RelativeBias,
     Rotary,
 )
 
@@ -20,6 +21,7 @@ POSITIONS = {
     "learned": lambda: Learned(D, max_length=40),
     "rotary": lambda: Rotary(D // H),
     "alibi": lambda: ALiBi(H),
+    "relative": lambda: RelativeBias(H, buckets=8, max_distance=5),
 }
 
 

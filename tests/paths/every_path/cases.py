@@ -26,9 +26,13 @@ SCORES: dict[str, Callable[[], object]] = {
     "concat": lambda: regard.Concat(D, D, 11),
     "activated_general": lambda: regard.ActivatedGeneral(D, D),
     "callable": lambda: negative_distance,
+    "softcap": lambda: regard.SoftCap(1.5),
+    "softcap general": lambda: regard.SoftCap(0.7, regard.General(D, D)),
+    "softcap additive": lambda: regard.SoftCap(0.5, regard.Additive(D, D, 11)),
 }
 DOT = ["dot", "scaled_dot", "general", "biased_general", "cosine", "location"]
 TANH = ["additive", "concat"]
+CAPPED = ["softcap", "softcap general"]
 MASKS: dict[str, Callable[[], regard.Mask | None]] = {
     "none": lambda: None,
     "causal": regard.causal,
@@ -58,6 +62,7 @@ def cases() -> list[tuple[str, str, str]]:
     """Each path with each score and mask it takes."""
     found = [("fused", s, m) for s in DOT for m in MASKS]
     found += [("banded", s, m) for s in DOT for m in SAME_FOR_HEADS]
+    found += [("capped", s, m) for s in CAPPED for m in MASKS]
     found += [("additive_kernel", s, m) for s in TANH for m in WHOLE_INTERVALS]
     found += [("blockwise", s, m) for s in SCORES for m in MASKS]
     return found
@@ -79,11 +84,11 @@ def run(path: str, score: object, mask: object, dtype: torch.dtype, **more: obje
         for name, length, width in (("query", M, D), ("key", N, D), ("value", N, E))
     }
     upstream = torch.randn(B, H, M, E, dtype=torch.float64, generator=generator).to(dtype)
-    parameters = {}
-    if isinstance(score, torch.nn.Module):
-        score = score.to(dtype)
-        score.zero_grad()
-        parameters = dict(score.named_parameters())
+    parameters: dict[str, Tensor] = {}
+    for module in (score, more.get("normalize")):
+        if isinstance(module, torch.nn.Module):
+            module.to(dtype)
+            parameters |= dict(module.named_parameters())
     torch.manual_seed(3)
     output = regard.attend(**inputs, score=score, mask=mask, path=path, **more)  # type: ignore
     leaves = inputs | parameters
@@ -110,6 +115,7 @@ PATH_SCORE = [
     ("fused", "scaled_dot"),
     ("fused", "general"),
     ("banded", "scaled_dot"),
+    ("capped", "softcap"),
     ("additive_kernel", "additive"),
     ("blockwise", "scaled_dot"),
     ("blockwise", "additive"),

@@ -7,7 +7,20 @@ import torch
 from torch import Tensor
 
 import regard
-from tests.paths.every_path.cases import MASKS, SCORES, B, D, E, H, M, N, assert_close, cases, run
+from tests.paths.every_path.cases import (
+    MASKS,
+    SAME_FOR_HEADS,
+    SCORES,
+    B,
+    D,
+    E,
+    H,
+    M,
+    N,
+    assert_close,
+    cases,
+    run,
+)
 
 
 @pytest.mark.parametrize(("path", "score", "mask"), cases())
@@ -23,7 +36,8 @@ def test_path_gives_the_reference_in_value_and_gradient(path: str, score: str, m
 @pytest.mark.parametrize(
     ("path", "score"),
     [("reference", "dot"), ("fused", "scaled_dot"), ("banded", "scaled_dot"),
-     ("additive_kernel", "additive"), ("blockwise", "additive"), ("blockwise", "scaled_dot")],
+     ("capped", "softcap"), ("additive_kernel", "additive"), ("blockwise", "additive"),
+     ("blockwise", "scaled_dot")],
 )  # fmt: skip
 def test_half_precision_is_near_the_reference(path: str, score: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -33,7 +47,24 @@ def test_half_precision_is_near_the_reference(path: str, score: str, dtype: torc
     assert_close(run(path, module, mask, dtype), truth, 16 * torch.finfo(dtype).eps)
 
 
-NORMALIZERS = ["softmax", "sparsemax", "entmax15", "hard", "gumbel"]
+@pytest.mark.parametrize("mask", list(MASKS))
+@pytest.mark.parametrize(
+    ("path", "score"), [("fused", "general"), ("banded", "scaled_dot"), ("capped", "softcap")]
+)
+def test_a_sink_and_a_temperature_give_the_reference(path: str, score: str, mask: str) -> None:
+    if path == "banded" and mask not in SAME_FOR_HEADS:
+        pytest.skip("banded needs a mask that is the same for all heads")
+    torch.manual_seed(0)
+    module, sink = SCORES[score](), torch.nn.Parameter(torch.randn(H))
+    temperature = 0.7 if path == "capped" else torch.nn.Parameter(torch.tensor([0.5, 1.0, 2.0]))
+    normalize = regard.Normalizer(sink=sink, temperature=temperature)
+    truth = run("reference", module, MASKS[mask](), torch.float64, normalize=normalize)
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-5)):
+        found = run(path, module, MASKS[mask](), dtype, normalize=normalize)
+        assert_close(found, truth, tolerance)
+
+
+NORMALIZERS = ["softmax", "sparsemax", "entmax15", "hard", "gumbel", "sigmoid", "sink"]
 
 
 @pytest.mark.parametrize("normalize", NORMALIZERS)

@@ -20,9 +20,11 @@ from regard.attention.observer import (
     reject_edit,
     unobserved,
 )
+from regard.core.elementwise import SoftCap
 from regard.core.lower import DotScore
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, causal, visible
+from regard.core.normalize import Normalizer
 from regard.core.request import Request
 from regard.layers.role import DECODER_SELF, ENCODER_DECODER, AttentionRole
 
@@ -37,29 +39,6 @@ TABLE = "_ATTENTION_CLASSES"
 
 UNSUPPORTED = ("indices", "block_indices", "cache")
 """Arguments that change what is attended to and that `attend` has no counterpart of."""
-
-
-class CappedDot:
-    """cap · tanh(scale · (q · k) / cap), the soft cap of Gemma 2."""
-
-    def __init__(self, scale: float, cap: float) -> None:
-        self.scale, self.cap = scale, cap
-
-    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
-        return self.cap * torch.tanh(DotScore(self.scale)(query, key) / self.cap)
-
-
-class SinkSoftmax:
-    """Softmax with a learned logit per head that attends to nothing, as in GPT-OSS."""
-
-    def __init__(self, sinks: Tensor) -> None:
-        self.sinks = sinks  # (heads, 1, 1), or (key heads, group, 1, 1)
-
-    def __call__(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        sinks = self.sinks.to(scores.dtype).expand(*scores.shape[:-1], 1)
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -math.inf)
-        return torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1]
 
 
 def register_transformers() -> None:
@@ -157,8 +136,8 @@ def attention(
         key, value: (batch, key heads, N, width)
         attention_mask: bool with True = may attend, or float to be added, (batch, 1, M, N)
         position_bias: added to the scores, (1 or batch, heads, M, N)
-        softcap: limit of the scores, see `CappedDot`
-        s_aux: logits of the sinks, (heads,), see `SinkSoftmax`
+        softcap: limit of the scores, see `SoftCap`
+        s_aux: logits of the sinks, (heads,), see `Normalizer`
 
     Returns: context (batch, M, heads, width), and the weights if `output_attentions`
     """
@@ -184,15 +163,15 @@ def attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     usual = math.isclose(scale, query.shape[-1] ** -0.5)
     plain = "scaled_dot" if usual else DotScore(scale)
-    sinks = None if s_aux is None else _grouped(s_aux.view(1, -1, 1, 1), groups)[0]
+    sinks = s_aux if s_aux is None or groups == 1 else s_aux.unflatten(0, (-1, groups))
     attended = attend(
         query,
         key,
         value,
-        score=plain if softcap is None else CappedDot(scale, softcap),
+        score=plain if softcap is None else SoftCap(softcap, plain),
         mask=mask,
         bias=bias,
-        normalize="softmax" if sinks is None else SinkSoftmax(sinks),
+        normalize="softmax" if sinks is None else Normalizer(sink=sinks),
         dropout=dropout,
         return_map=output_attentions,
     )

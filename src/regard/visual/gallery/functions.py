@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from regard.attention import attend
 from regard.core import mask as masks
 from regard.core import score as scores
+from regard.core.elementwise import Elementwise, SoftCap
+from regard.core.normalize import Normalizer
 from regard.core.score import Score
 from regard.visual.gallery.exhibit import (
     LONGEST,
@@ -50,6 +52,10 @@ def _scores() -> Iterator[Exhibit]:
          "regard.Concat(q_dim, k_dim, hidden)", lambda d: scores.Concat(d, d, d)),
         ("Location", "f(q, position) = W q", "Luong et al. 2015",
          "regard.Location(q_dim, max_length)", lambda d: scores.Location(d, LONGEST)),
+        ("Soft cap", "f(q, k) = c · tanh(q · k / (c √d))", "Gemma Team 2024 (Gemma 2)",
+         "regard.SoftCap(2.0)", lambda d: SoftCap(2.0)),
+        ("Elementwise", "f(q, k) = g(q · k / √d), here g = max(s, 0)", "any function of any score",
+         "regard.Elementwise(torch.relu)", lambda d: Elementwise(torch.relu)),
         ("Your own", "f(q, k) = − |q − k|", "any callable", "lambda q, k: -torch.cdist(q, k)",
          lambda d: _negative_distance),
     ]  # fmt: skip
@@ -68,25 +74,35 @@ def _scores() -> Iterator[Exhibit]:
 
 
 def _normalizers() -> Iterator[Exhibit]:
-    table = [
-        ("Softmax", "softmax", "w = e^s / Σ e^s", "standard", "Every key gets some weight."),
-        ("Sparsemax", "sparsemax", "w = max(s − τ, 0)", "Martins & Astudillo 2016",
+    table: list[tuple[str, str | Normalizer, str, str, str, str]] = [
+        ("Softmax", "softmax", '"softmax"', "w = e^s / Σ e^s", "standard",
+         "Every key gets some weight."),
+        ("Sparsemax", "sparsemax", '"sparsemax"', "w = max(s − τ, 0)", "Martins & Astudillo 2016",
          "Most keys get none."),
-        ("1.5-entmax", "entmax15", "w = max(s/2 − τ, 0)²", "Peters et al. 2019",
+        ("1.5-entmax", "entmax15", '"entmax15"', "w = max(s/2 − τ, 0)²", "Peters et al. 2019",
          "Between softmax and sparsemax."),
-        ("Hard", "hard", "w = one-hot(argmax s)",
+        ("Hard", "hard", '"hard"', "w = one-hot(argmax s)",
          "Xu et al. 2015; straight-through gradient, Bengio et al. 2013",
          "One key gets all the weight."),
-        ("Gumbel", "gumbel", "w = softmax((s + g) / τ)", "Jang et al. 2017",
+        ("Gumbel", "gumbel", '"gumbel"', "w = softmax((s + g) / τ)", "Jang et al. 2017",
          "A relaxed sample: noise g in the scores."),
+        ("Sigmoid", "sigmoid", '"sigmoid"', "w = 1 / (1 + e^−s)", "Ramapuram et al. 2025",
+         "Every key on its own: rows have any sum."),
+        ("Sink", "sink", '"sink"', "w = e^s / (e^a + Σ e^s), here a = 0",
+         "Miller 2023; learned for each head, OpenAI 2025 (GPT-OSS)",
+         "A row sums to less than one: a query may attend to little."),
+        ("Temperature", Normalizer(temperature=3.0), "regard.Normalizer(temperature=3.0)",
+         "w = softmax(s / τ)", "Hinton et al. 2015", "Above 1 the weights are flatter."),
+        ("Top-k", Normalizer(top_k=2), "regard.Normalizer(top_k=2)",
+         "w = softmax of the k largest s", "Zhao et al. 2019", "All but two keys get none."),
     ]  # fmt: skip
     source, target = words()
-    for name, key, formula, paper, caption in table:
+    for name, normalize, code, formula, paper, caption in table:
         torch.manual_seed(2)
-        code = f'regard.attend(q, k, v, normalize="{key}")'
+        code = f"regard.attend(q, k, v, normalize={code})"
         about = ("Normalizers", name, formula, paper, code, caption)
-        weights = _weights(target, source, normalize=key)
-        yield Exhibit(*about, weights, TARGET, SOURCE, partial(_timed, normalize=key))
+        weights = _weights(target, source, normalize=normalize)
+        yield Exhibit(*about, weights, TARGET, SOURCE, partial(_timed, normalize=normalize))
 
 
 def _masks() -> Iterator[Exhibit]:

@@ -85,6 +85,16 @@ def _table() -> list[tuple[str, str, str, str, str, str, Maker, Timed]]:
          "layers.MultiHeadAttention(dim, heads, position=layers.ALiBi(heads))",
          "Far keys are penalized.", _alibi,
          lambda n: _timed(n, layers.MultiHeadAttention(WIDTH, 4, position=layers.ALiBi(4)))),
+        ("Positions", "YaRN", "slow waves of the rotation slower by s", "Peng et al. 2024",
+         "layers.Rotary(head_dim, scaling=layers.YaRN(4.0, length=4096))",
+         "The same word everywhere: distances count for less, and the scores for more.",
+         lambda: _rotary(scaling=layers.YaRN(4.0, 32)),
+         lambda n: _timed(n, layers.MultiHeadAttention(
+             WIDTH, 4, position=layers.Rotary(16, scaling=layers.YaRN(4.0, 512))))),
+        ("Positions", "Relative bias", "s + weight[bucket(j − i)]", "Raffel et al. 2020 (T5)",
+         "layers.MultiHeadAttention(dim, heads, position=layers.RelativeBias(heads))",
+         "The same word everywhere: trained to attend to the word before.", _relative,
+         lambda n: _timed(n, layers.MultiHeadAttention(WIDTH, 4, position=layers.RelativeBias(4)))),
         ("Efficient", "Efficient attention", "C = ρ(Q) (ρ(K)ᵀ V)", "Shen et al. 2018",
          "regard.attend_linear(q, k, v)", "The implied map, which is never computed.",
          lambda: _linear(causal=False), lambda n: _timed(n, attend_linear, inputs=3)),
@@ -175,6 +185,9 @@ def _feature() -> Labelled:
     return Labelled(weights(), TARGET, SOURCE)
 
 
+PREVIOUS = [max(0, word - 1) for word in range(len(SOURCE))]
+
+
 def _previous_word(layer: torch.nn.Module) -> Labelled:
     """The first head of self-attention that is trained to attend to the word before."""
     x = words().source.unsqueeze(0)
@@ -182,7 +195,7 @@ def _previous_word(layer: torch.nn.Module) -> Labelled:
     def weights() -> Tensor:
         return layer(x, return_map=True).map.dense()[0, 0].clamp(min=0)
 
-    train(layer.parameters(), weights, goal=[max(0, word - 1) for word in range(len(SOURCE))])
+    train(layer.parameters(), weights, goal=PREVIOUS)
     return Labelled(weights(), SOURCE, SOURCE)
 
 
@@ -196,10 +209,21 @@ def _alike() -> Tensor:
     return torch.randn(1, 1, D).expand(1, len(SOURCE), D)
 
 
-def _rotary() -> Labelled:
-    x = layers.Rotary(D).rotate(_alike())
+def _rotary(**options: Any) -> Labelled:
+    x = layers.Rotary(D, **options).rotate(_alike())
     seen = attend(x, x, x, return_map=True).map
     return Labelled(seen.dense()[0], SOURCE, SOURCE)
+
+
+def _relative() -> Labelled:
+    x, position = _alike(), layers.RelativeBias(1)
+
+    def weights() -> Tensor:
+        bias = position.bias(len(SOURCE), len(SOURCE))
+        return attend(x, x, x, bias=bias, return_map=True).map.dense()[0]
+
+    train(position.parameters(), weights, goal=PREVIOUS)
+    return Labelled(weights(), SOURCE, SOURCE)
 
 
 def _alibi() -> Labelled:
