@@ -20,6 +20,8 @@ NOT_DISTRIBUTIONS = (
     "Differential, head 0",
     "Gated delta recurrence",
     "Local, predictive",
+    "Sigmoid",
+    "Sink",
 )
 
 
