@@ -183,7 +183,7 @@ def pictures(port: int, names: list[str], folder: Path) -> None:
     one = urlencode({"run": names[0], "text": text})
     several = urlencode({"runs": ",".join(names), "text": text})
     rooms = {
-        "look": f"look?{one}&layer=decoder.attention&query=6",
+        "look": f"look?{one}",
         "edit": f"edit?{hide}",
         "compare": f"compare?{several}",
     }

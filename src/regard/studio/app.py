@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from regard.recipes import describe_recipes, load_recipe
-from regard.studio import exhibits, free, look, messages, uploads
+from regard.studio import comparison, edits, exhibits, free, look, messages, uploads
 from regard.studio.jobs import Jobs
 from regard.studio.runs import Runs, checkpoints, describe, final_metrics
 from regard.studio.worker import Worker
@@ -50,13 +50,13 @@ class Studio:
         found = []
         for name, run in {**new, **directories}.items():
             task, model, metrics = "", "", {}
-            if name in directories:
-                try:
-                    (task, model), metrics = describe(run), final_metrics(run)
-                except (OSError, ValueError):  # damaged: it is not offered
-                    continue
             own = run.parent.resolve() == self.jobs.home.resolve()
-            state = self.jobs.state(name) if own else "unknown"
+            try:
+                state = self.jobs.state(name) if own else "unknown"
+                if name in directories:
+                    (task, model), metrics = describe(run), final_metrics(run)
+            except (OSError, ValueError):  # damaged: it is not offered
+                continue
             found.append(
                 messages.RunEntry(
                     name=name,
@@ -82,10 +82,10 @@ class Studio:
         return Response(content, media_type=kind)
 
     async def edit(self, request: Request, given: messages.EditedLook) -> messages.Edited:
-        return await self.models.run(request, partial(look.edited, self.runs, given))
+        return await self.models.run(request, partial(edits.edited, self.runs, given))
 
     async def compare(self, request: Request, given: messages.Comparison) -> messages.Comparisons:
-        found = await self.models.run(request, partial(look.compare, self.runs, given))
+        found = await self.models.run(request, partial(comparison.compare, self.runs, given))
         return messages.Comparisons(compared=found)
 
     async def attend(self, request: Request, given: messages.FreeAttention) -> messages.FreeResult:

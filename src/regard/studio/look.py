@@ -3,34 +3,27 @@
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from regard.decoding import Hypothesis
 from regard.studio.messages import (
     Candidate,
-    Change,
     Choice,
-    Compared,
-    Comparison,
-    Edit,
-    Edited,
-    EditedLook,
     File,
     Look,
     Looked,
     PageData,
     Word,
 )
-from regard.studio.runs import Runs, describe, final_metrics
+from regard.studio.runs import Runs
 from regard.tasks import Translator
-from regard.trace import Trace, edit
+from regard.trace import Trace
 from regard.visual.page.encode import Chunks
 from regard.visual.page.payload import payload
 from regard.visual.views import VIEWS
 
-GENERATED_TOKENS = 80  # that a language model continues with
+GENERATED_TOKENS = 40  # that a language model continues with
 SHOWN_EXAMPLES = 12
 SHOWN_HYPOTHESES = 5
 MEDIA = {
@@ -96,7 +89,7 @@ def look(runs: Runs, given: Sequence[Look]) -> list[Looked | Exception]:
         for number, input in inputs.items():
             try:
                 own = written.get(number)
-                found[number] = _look(predictor, input, beam, prefixes[number], own)
+                found[number] = answer(predictor, input, beam, prefixes[number], own)
             except Exception as error:
                 found[number] = error
     return [found[number] for number in range(len(given))]
@@ -116,13 +109,19 @@ def _search(
     return dict(zip(inputs, found, strict=True))
 
 
-def _look(
+def answer(
     predictor: Any,
     input: Any,
     beam: int = 1,
     prefix: Sequence[int] = (),
     found: list[Hypothesis] | None = None,
 ) -> Looked:
+    """Return the answer of a predictor to one input.
+
+    Args:
+        beam, prefix: for the task translate, see `Translator.search`
+        found: the hypotheses, if they are known already
+    """
     start = time.perf_counter()
     candidates: list[Candidate] = []
     words: list[Word] = []
@@ -132,13 +131,14 @@ def _look(
         trace = predictor.trace(input, written=found[0])
         decode = predictor.target.decode
         candidates = [Candidate(text=decode(h.tokens), score=h.score) for h in found]
-        output, words = candidates[0].text, _words(found[0], trace)
+        output, words = candidates[0].text, output_words(found[0], trace)
     else:
         if prefix:
             raise ValueError(f"a prefix is for runs of the task translate, not {predictor.task}")
-        options = {"length": GENERATED_TOKENS} if predictor.task == "language" else {}
+        is_language = predictor.task == "language"
+        options = {"length": GENERATED_TOKENS} if is_language else {}
         output = predictor.to_text(predictor.predict([input], **options)[0])
-        trace = predictor.trace(input)
+        trace = predictor.trace(output if is_language else input)  # each word that was written
     return Looked(
         task=predictor.task,
         text=input if isinstance(input, str) else "",
@@ -151,8 +151,8 @@ def _look(
     )
 
 
-def _words(best: Hypothesis, trace: Trace) -> list[Word]:
-    """The tokens of an output, and what could have stood at their places."""
+def output_words(best: Hypothesis, trace: Trace) -> list[Word]:
+    """Return the tokens of an output, and what could have stood at their places."""
     scores = trace.about["log_probabilities"]["target"]
     rows = trace.about["outputs"]["target"]
     return [
@@ -194,100 +194,3 @@ def trace_file(trace: Trace, format: str, language: str) -> bytes:
         else:
             trace.figure(path)
         return path.read_bytes()
-
-
-# ------------------------------------------------------------------------------ edit
-
-
-def edited(runs: Runs, given: EditedLook) -> Edited:
-    """Return the answers before and after edits of the attention.
-
-    Each pass has its own edits, since an edit counts the steps of a decoder. Greedy search has one
-    query at each step, so that cells are rows of the output.
-    """
-    predictor = runs.predictor(given.run)
-    input = predictor.parse(given.text)
-    if not isinstance(predictor, Translator):
-        before = _look(predictor, input)
-        with _edits(predictor, given.edits):
-            after = _look(predictor, input)
-        return Edited(before=before, after=after, changes=[])
-    before = _look(predictor, input)
-    ((first,),) = predictor.search([input])
-    with _edits(predictor, given.edits):
-        scores = predictor.trace(input, written=first).about["log_probabilities"]["target"]
-    with _edits(predictor, given.edits):
-        ((second,),) = predictor.search([input])
-    with _edits(predictor, given.edits):
-        trace = predictor.trace(input, written=second)
-    text = predictor.target.decode(second.tokens)
-    after = before.model_copy(
-        update={
-            "output": text,
-            "candidates": [Candidate(text=text, score=second.score)],
-            "words": _words(second, trace),
-            "page": page_data(trace),
-        }
-    )
-    changes = [
-        Change(token=word.token, before=word.log_probability, after=score)
-        for word, score in zip(before.words, scores, strict=True)
-    ]
-    return Edited(before=before, after=after, changes=changes)
-
-
-def _edits(predictor: Any, edits: Sequence[Edit]) -> ExitStack:
-    stack = ExitStack()
-    for one in edits:
-        part = one.model_dump(exclude={"layer"})
-        stack.enter_context(edit(predictor.model, one.layer, **part))
-    return stack
-
-
-# ------------------------------------------------------------------------------ compare
-
-
-def compare(runs: Runs, given: Comparison) -> list[Compared]:
-    """Return the answers of several runs; one that fails has the reason in its place."""
-    found: list[Compared] = []
-    first: tuple[Translator, Hypothesis] | None = None
-    for name in given.runs:
-        try:
-            predictor = runs.predictor(name)
-            input = predictor.parse(given.text)
-            looked = _look(predictor, input, beam=5 if isinstance(predictor, Translator) else 1)
-            entropy, same = None, None
-            if isinstance(predictor, Translator):
-                ((best,),) = predictor.search([input], beam=5)
-                first = first or (predictor, best)
-                same = _same_output(predictor, input, first)
-            if looked.page is not None:
-                heads = [
-                    h for c in looked.page.data["traces"][0]["calls"] for h in c["diagnostics"]
-                ]
-                entropy = sum(head["entropy"] for head in heads) / len(heads)
-        except (ValueError, OSError) as error:
-            found.append(Compared(run=name, error=" ".join(str(error).split())))
-            continue
-        path = runs.path(name)
-        found.append(
-            Compared(
-                run=name,
-                looked=looked,
-                model=describe(path)[1],
-                metrics=final_metrics(path),
-                entropy=entropy,
-                same_output=same,
-            )
-        )
-    return found
-
-
-def _same_output(
-    predictor: Translator, input: Any, first: tuple[Translator, Hypothesis]
-) -> PageData | None:
-    """The attention of a model while it writes what the first one wrote, if it has the tokens."""
-    tokenizers = first[0].target, predictor.target
-    if tokenizers[0].state() != tokenizers[1].state():
-        return None
-    return page_data(predictor.trace(input, written=first[1]))

@@ -1,5 +1,6 @@
 """A JSON API of typed endpoints, with the OpenAPI description that follows from their types."""
 
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,6 +108,10 @@ def _answer(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
             status = next(status for kind, status in STATUSES if isinstance(error, kind))
             log.info("%s %s: %s", request.method, request.url.path, error, exc_info=True)
             return problem(status, " ".join(str(error).split()))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return problem(507, "the disk is full: make room and try again")
         if isinstance(found, Response):
             return found
         return Response(found.model_dump_json(), media_type="application/json")

@@ -5,7 +5,7 @@ import { Payload } from "regard/payload.js";
 import { tokenText } from "regard/texts.js";
 import { meanOf } from "regard/weights.js";
 import { post } from "studio/api.js";
-import { InputRoom } from "studio/look.js";
+import { InputRoom } from "studio/input_room.js";
 
 const MOST = 4;
 

@@ -3,10 +3,11 @@
 import { element } from "regard/panel.js";
 import { number, tokenText } from "regard/texts.js";
 import { post } from "studio/api.js";
-import { digits, InputRoom } from "studio/look.js";
+import { digits, InputRoom } from "studio/input_room.js";
 
 export class EditRoom extends InputRoom {
   sections = ["strip", "heatmap"];
+  tasks = ["translate", "language"]; // whose predictions are computed by attention that can be edited
 
   parts() {
     this.actions = [];

@@ -69,7 +69,7 @@ export class Room extends HTMLElement {
 
   /** The list of runs that can be opened, as a select; null if there are none. */
   runPicker(act, name = "run") {
-    const runs = this.studio.runs.filter((run) => run.is_trained);
+    const runs = this.studio.runs.filter((run) => run.is_trained && (!this.tasks || this.tasks.includes(run.task)));
     if (!runs.length) return null;
     const wanted = this.given.get(name);
     const selected = runs.some((run) => run.name === wanted) ? wanted : runs[0].name;

@@ -2,7 +2,7 @@
 
 import { element } from "regard/panel.js";
 import { ApiError, Latest, post } from "studio/api.js";
-import { InputRoom } from "studio/look.js";
+import { InputRoom } from "studio/input_room.js";
 
 const FREE = {
   query: [[1, 0, 1], [0, 2, 0]],

@@ -4,7 +4,7 @@ import { element } from "regard/panel.js";
 import "regard/views.js";
 import { ApiError, events, get, Latest, post } from "studio/api.js";
 import { lines } from "studio/chart.js";
-import { InputRoom } from "studio/look.js";
+import { InputRoom } from "studio/input_room.js";
 
 const QUICK = ["dates", "copy", "reverse", "addition", "opposites", "classify", "pair", "recommend", "graph", "memory", "image", "language", "hard"];
 const LARGEST = 16 * 2 ** 20;
