@@ -186,6 +186,25 @@ def test_runs_stand_side_by_side(open_tab):
     assert tab.text("fieldset .problem") == "Choose at least two models."
 
 
+def test_steps_are_shown_one_after_the_other_and_another_normalizer_changes_them(open_tab):
+    tab = open_tab("workflow?mode=model&run=letters&text=cab")
+    page = tab.page
+    steps = page.locator("regard-workflow .steps > .step")
+    steps.first.wait_for()
+    count = steps.count()
+    assert count > 4
+    page.get_by_role("button", name="First step").click()
+    assert [steps.nth(i).is_visible() for i in range(3)] == [True, False, False]
+    page.get_by_role("button", name="Next step").click()
+    assert [steps.nth(i).is_visible() for i in range(3)] == [True, True, False]
+    page.get_by_role("button", name="All steps").click()
+    assert steps.nth(count - 1).is_visible()
+    page.get_by_label("Normalizer").select_option("hard")
+    largest = "Math.max(...document.querySelector('regard-views').view.map.cells)"
+    tab.until(f"{largest} > 0.999")
+    assert "normalizer=hard" in page.url
+
+
 def test_numbers_of_ones_own_are_computed_anew(open_tab):
     tab = open_tab("workflow?mode=free")
     page = tab.page

@@ -43,7 +43,21 @@ export class WorkflowRoom extends InputRoom {
     for (const [name, choices] of Object.entries(CHOICES)) {
       this.options[name] = choices.includes(this.given.get(name)) ? this.given.get(name) : "own";
     }
-    this.append(this.heading(), this.tabs, this.form, element("div", { class: "form" }, ...this.pickers(["own"])), this.views);
+    this.append(this.heading(), this.tabs, this.form, element("div", { class: "form" }, ...this.pickers(["own"])),
+      element("div", { class: "heading" }, this.stepper(), this.files()), this.views);
+  }
+
+  /** Buttons that show the steps one after the other, or all of them. */
+  stepper() {
+    const move = (by) => {
+      const count = this.querySelectorAll("regard-workflow .steps > .step").length;
+      const now = Number(this.dataset.step ?? count);
+      this.dataset.step = String(Math.min(Math.max(now + by, 1), Math.max(count, 1)));
+      if (by > 0) this.querySelector("regard-workflow")?.scrollIntoView({ block: "nearest" });
+    };
+    return element("div", { class: "tools", role: "group", "aria-label": this.text("steps") },
+      this.button("firstStep", () => { this.dataset.step = "1"; }), this.button("previousStep", () => move(-1)),
+      this.button("nextStep", () => move(1)), this.button("allSteps", () => { delete this.dataset.step; }));
   }
 
   /** Menus of scores, masks and normalizers, and a slider of the scale. */
@@ -139,7 +153,7 @@ export class WorkflowRoom extends InputRoom {
     this.matrices = element("div", { class: "matrices" });
     this.result = element("div", { class: "matrices" });
     this.views = document.createElement("regard-views");
-    this.append(this.heading(), this.tabs, element("div", { class: "form" }, ...this.pickers([])), this.formula, this.matrices, this.result, this.views);
+    this.append(this.heading(), this.tabs, element("div", { class: "form" }, ...this.pickers([])), this.formula, this.matrices, this.result, this.stepper(), this.views);
     this.drawMatrices();
     await this.updateFree();
   }
