@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import Batches, collate, read_dataset, train_tokenizers
+from regard.data import batch as batch_module
+from regard.data.batch import PooledOrder, permuted
 
 LENGTHS = np.random.default_rng(3).integers(2, 31, size=(503, 2))
 
@@ -120,3 +122,33 @@ def test_collate_pads_frames_with_zeros():
 def test_an_empty_batch_is_refused():
     with pytest.raises(ValueError, match="at least one pair"):
         collate([])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 64, 65, 1000])
+def test_a_permutation_by_formula_has_every_position_once(size):
+    found = permuted(np.arange(size), size, (7, 3))
+    assert sorted(found.tolist()) == list(range(size))
+    parts = [permuted(np.arange(size)[start::3], size, (7, 3)) for start in range(3)]
+    assert all((part == found[start::3]).all() for start, part in enumerate(parts))
+    if size == 1000:
+        other = permuted(np.arange(size), size, (7, 4))
+        assert (found != other).mean() > 0.9
+        assert abs(np.corrcoef(np.arange(size), found)[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("size", [{"tokens": 401}, {"sentences": 11}])
+def test_the_order_of_a_large_corpus_has_every_pair_once_in_batches_of_like_length(
+    monkeypatch, size
+):
+    monkeypatch.setattr(batch_module, "LARGE", 100)
+    monkeypatch.setattr(batch_module, "POOL", 5)
+    batches = Batches(LENGTHS, **size, seed=5)
+    order = batches.order(2)
+    assert isinstance(order, PooledOrder)
+    assert sorted(i for batch in order for i in batch) == list(range(len(LENGTHS)))
+    assert [order[i] for i in (3, 0, -1)] == [list(order)[i] for i in (3, 0, -1)]
+    assert list(batches.order(2)) == list(order) != list(batches.order(3))
+    if "tokens" in size:
+        assert all(padded(LENGTHS, batch) <= 401 for batch in order)
+    spread = np.mean([np.ptp(LENGTHS[batch, 1]) for batch in order])
+    assert spread < np.ptp(LENGTHS[:, 1]) / 4

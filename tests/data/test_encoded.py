@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data import Batches, Encoded, Pairs, encode_pairs, generate, train_tokenizers
+from regard.data import Batches, Encoded, Pairs, encode_pairs, encoded, generate, train_tokenizers
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -28,7 +28,8 @@ def test_stored_ids_are_those_in_memory_and_those_of_the_tokenizers(dates, tmp_p
             assert tuple(side.tolist() for side in corpus[index]) == expected
     np.testing.assert_array_equal(plain.lengths, stored.lengths)
     assert sorted(path.name for path in (tmp_path / "corpus").iterdir()) == [
-        "ids.arrow",
+        "ids-00000.arrow",
+        "key.txt",
         "lengths.bin",
     ]
 
@@ -84,6 +85,36 @@ def test_a_damaged_store_is_refused_in_a_sentence(dates, tmp_path):
         Encoded.open(tmp_path / "absent")
 
 
+def test_a_corpus_is_encoded_in_parts_and_a_killed_process_continues(dates, tmp_path, monkeypatch):
+    pairs, source, target = dates
+    monkeypatch.setattr(encoded, "PART", 2000)
+    plain = encode_pairs(pairs, source, target)
+    stored = encode_pairs(pairs, source, target, store=tmp_path)
+    assert len(list(tmp_path.glob("ids-*.arrow"))) == 5
+    assert [side.tolist() for side in stored[8123]] == [side.tolist() for side in plain[8123]]
+    np.testing.assert_array_equal(plain.lengths, stored.lengths)
+    # as after a kill: the first part is complete, the others are not
+    np.asarray(stored.lengths[:2000]).tofile(tmp_path / "lengths-00000.bin")
+    (tmp_path / "lengths.bin").unlink()
+    before = (tmp_path / "ids-00000.arrow").stat().st_mtime_ns
+    (tmp_path / "ids-00003.arrow").write_bytes(b"half")
+    again = encode_pairs(pairs, source, target, store=tmp_path)
+    np.testing.assert_array_equal(plain.lengths, again.lengths)
+    assert again[8123][1].tolist() == plain[8123][1].tolist()
+    assert (tmp_path / "ids-00000.arrow").stat().st_mtime_ns == before
+
+
+def test_a_store_is_used_again_only_for_the_same_pairs_and_tokenizers(dates, tmp_path):
+    pairs, source, target = dates
+    encode_pairs(pairs, source, target, store=tmp_path)
+    before = (tmp_path / "ids-00000.arrow").stat().st_mtime_ns
+    encode_pairs(pairs, source, target, store=tmp_path)
+    assert (tmp_path / "ids-00000.arrow").stat().st_mtime_ns == before
+    other = encode_pairs(pairs[:100], target, target, store=tmp_path)
+    assert len(other) == 100
+    assert other[7][0].tolist() == target.encode(pairs[7][0])
+
+
 MEMORY = """
 import re, sys
 from pathlib import Path
@@ -104,7 +135,7 @@ def corpus(folder, lines):
     order = Batches(encoded.lengths, sentences=512).order(0)
     for position in range(0, len(order), 7):
         encoded.batch(order[position])
-    sizes = sum((folder / name).stat().st_size for name in ("pairs.arrow", "ids/ids.arrow"))
+    sizes = sum((folder / name).stat().st_size for name in ("pairs.arrow", "ids/ids-00000.arrow"))
     return (pairs, encoded), sizes  # both stay open while memory is measured
 
 small, _ = corpus(Path(sys.argv[1]), 30_000)  # fills what libraries keep for themselves

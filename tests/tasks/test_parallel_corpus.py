@@ -135,3 +135,18 @@ def test_a_column_that_a_format_does_not_have_is_a_clear_error(tmp_path):
 def test_held_out_parts_are_small():
     pairs = Pairs.collect([(f"{n}", "x") for n in range(1000)])
     assert [len(held_out(pairs, name)) for name in ("train", "valid", "test")] == [900, 50, 50]
+
+
+def test_a_store_is_read_again_only_if_the_file_has_changed(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_text("a\tb\nc\nd\te\n")
+    settings = {"train": str(file), "valid": str(file), "store": str(tmp_path / "s"), "bad": "skip"}
+    first = read("train", **settings)
+    written = (tmp_path / "s" / "train.arrow").stat().st_mtime_ns
+    again = read("train", **settings)
+    assert (tmp_path / "s" / "train.arrow").stat().st_mtime_ns == written
+    assert list(again) == list(first) == [("a", "b"), ("d", "e")]
+    assert str(again.report) == str(first.report)
+    assert again.report.count == 1
+    file.write_text("a\tb\nc\td\nd\te\n")
+    assert len(read("train", **settings)) == 3

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Beam, Json, Penalty, Run, flag, option
+from regard.cli.options import Beam, Device, Json, Penalty, Run, flag, option
 from regard.cli.output import sanitize, write_json
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def evaluate(
             "A setting of --data, such as data.label=stars; repeatable.", "KEY=VALUE", name="--set"
         ),
     ] = None,
+    device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
     """Measure a run by the metrics that fit its task.
@@ -57,7 +58,11 @@ def evaluate(
         for name, value in given.items():
             if value is not None and value != []:
                 raise typer.BadParameter(f"{name} is an option of the task translate, not {task}")
-        metrics = _measure_file(run, task, data, settings) if data else evaluate_run(run)
+        metrics = (
+            _measure_file(run, task, data, settings, device)
+            if data
+            else evaluate_run(run, device=device)
+        )
         if as_json:
             return write_json({"metrics": metrics}, indent=2)
         width = max(map(len, metrics))
@@ -70,7 +75,7 @@ def evaluate(
         raise typer.BadParameter(f"--split is test or valid, got {split}")
     if split is not None and data:
         raise typer.BadParameter("--split is for the run's own data: leave out --data")
-    model = load(run)
+    model = load(run, device=device)
     if len(data or []) > 2:
         raise typer.BadParameter("give --data once, or twice for two aligned files")
     pairs = model.read(data, **settings) if data else model.pairs(split or "test")
@@ -100,7 +105,7 @@ def _file_settings(changes: list[str] | None, data: list[Path] | None) -> dict[s
 
 
 def _measure_file(
-    run: Path, task: str, data: list[Path], settings: dict[str, Any]
+    run: Path, task: str, data: list[Path], settings: dict[str, Any], device: str
 ) -> dict[str, float]:
     from regard.tasks import TASKS, Predictor, load
 
@@ -108,7 +113,7 @@ def _measure_file(
         raise typer.BadParameter(f"a run of the task {task} is evaluated on its own data alone")
     if len(data) > 1:
         raise typer.BadParameter("two aligned files are for the task translate: give --data once")
-    return load(run).evaluate(data[0], **settings)
+    return load(run, device=device).evaluate(data[0], **settings)
 
 
 def _table(found: "TranslationReport") -> str:

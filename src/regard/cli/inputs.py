@@ -33,6 +33,8 @@ def read_records(
         jsonl: whether the lines of files and standard input are JSON objects; those of .jsonl
             and .ndjson files always are
     """
+    from regard.data.files import format_of, open_file
+
     columns = 2 if task == "pair" else 1
     if task == "pair" and len(arguments) == 2 and not any(map(_is_file, arguments)):
         arguments, text = ["\t".join(arguments)], True
@@ -46,10 +48,11 @@ def read_records(
             if path.suffix.lower() in IMAGES:
                 yield Record(argument, argument)
                 continue
-            objects = jsonl or path.suffix.lower() in JSON_LINES
-            with path.open("rb") as file:
-                yield from _lines(file, argument, objects, columns * (path.suffix == ".tsv"))
-        elif path.suffix.lower() in (*TEXT_FILES, *IMAGES) and len(argument.split()) == 1:
+            kind = format_of(path)
+            objects = jsonl or f".{kind}" in JSON_LINES
+            with open_file(path) as file:
+                yield from _lines(file, argument, objects, columns * (kind == "tsv"))
+        elif f".{format_of(path)}" in (*TEXT_FILES, *IMAGES) and len(argument.split()) == 1:
             raise FileNotFoundError(f"file {argument} does not exist; --text reads it as a text")
         elif argument.lstrip().startswith("{"):
             yield Record(_object(argument, f"input {number}"), f"input {number}")

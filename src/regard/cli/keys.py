@@ -51,10 +51,11 @@ def describe_keys(task: str | None = None) -> str:
         task: show the tables of this task alone; by default of all
     """
     from regard.tasks import TASKS
-    from regard.training.config import Config, Training
+    from regard.training.config import Config, Distributed, Training
 
     top = [key for key in settings_keys(Config) if key.name in ("task", "seed")]
     parts = [_table("", top), _table("[training]", settings_keys(Training))]
+    parts.append(_table("[distributed]", settings_keys(Distributed)))
     for name in TASKS if task is None else (task,):
         for table, keys in task_keys(name).items():
             parts.append(_table(f"[{table}]  of {name}", keys))

@@ -26,6 +26,7 @@ def file_option(help: str, metavar: str = "FILE", name: str | None = None) -> An
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 Json = Annotated[bool, flag("--json", "Print JSON.")]
 Text = Annotated[bool, flag("--text", "An INPUT is a text, also if it names a file.")]
+Device = Annotated[str, option("auto, cpu, cuda, cuda:1 or mps.", "DEVICE")]
 Beam = Annotated[int | None, option("translate: beam size. [default: 5]", least=1, most=1000)]
 Penalty = Annotated[
     float | None,

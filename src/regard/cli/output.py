@@ -45,9 +45,14 @@ def write(text: str) -> None:
 
 def write_json(value: Any, *, indent: int | None = None) -> None:
     """Print JSON, in ASCII where the stream takes no more."""
+    print(to_json(value, indent=indent))
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """Return JSON as text, in ASCII where standard output takes no more."""
     unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
     text = json.dumps(value, ensure_ascii=not unicode, indent=indent)
-    print(text.translate(_JSON_ESCAPES))
+    return text.translate(_JSON_ESCAPES)
 
 
 def check_output(path: Path, *, option: str = "--out", new_folders: bool = True) -> None:

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.inputs import Record, in_batches, read_records
-from regard.cli.options import Beam, Count, Penalty, Run, Text, file_option, flag, option
-from regard.cli.output import StatusLine, check_output, write, write_json
+from regard.cli.options import Beam, Count, Device, Penalty, Run, Text, file_option, flag, option
+from regard.cli.output import StatusLine, check_output, to_json, write
+from regard.cli.predict_files import predict_files
 from regard.cli.translate import SAMPLING, TRACED, BatchTranslator, store_trace
 
 if TYPE_CHECKING:
     from regard.tasks import Predictor
 
 TRANSLATE = ("sample", *SAMPLING, "scores", "longest", "trace")  # besides those of `predict`
-EVERY_TASK = ("context", "run", "inputs", "text", "jsonl", "as_json", "buffer")
+EVERY_TASK = ("context", "run", "inputs", "text", "jsonl", "as_json", "buffer", "device", "out")
 """Parameters of the command itself; each of the others is an option that some tasks take."""
 
 
@@ -70,6 +71,11 @@ def predict(
         int | None,
         option("Inputs to read before writing. [default: 1024; at a terminal 1]", "N", 1, 10**6),
     ] = None,
+    device: Device = "cpu",
+    out: Annotated[
+        Path | None,
+        option("Write a file for each INPUT file into DIR; those that are there stay.", "DIR"),
+    ] = None,
 ) -> None:
     """Apply a trained model of any task to inputs.
 
@@ -78,6 +84,9 @@ def predict(
     input is depends on the task: a text (translate, classify, language), two texts (pair, as two
     arguments or two columns), a user (recommend), a node (graph), a size (memory), an image file
     or the number of a test image (image), digits with marks (hard).
+
+    With --out each file, or pattern of files in quotes, becomes a file of DIR. Under torchrun the
+    processes share the files; one that is finished is never done again.
     """
     from regard.tasks import load
 
@@ -85,31 +94,51 @@ def predict(
     given = {name: value for name, value in params.items() if not (value is None or value is False)}
     if trace is not None:
         check_output(trace, option="--trace", new_folders=False)
-    predictor = load(run)
+    predictor = load(run, device=device)
     if context.info_name == "translate" and predictor.task != "translate":
         raise ValueError(f"{run} is a run of the task {predictor.task}: use regard predict")
     check_given(predictor, given)
-    records = read_records(inputs or [], predictor.task, text=text, jsonl=jsonl)
-    parsed = _parsed(predictor, records)
-    answer: Any = partial(_predict, predictor, given)
-    if predictor.task == "translate":
-        answer = BatchTranslator(predictor, given)
-        parsed = answer.check(parsed)
     size = buffer or (1 if sys.stdin.isatty() else 1024)
+    answer = _answer(predictor, given)
+    if out is not None:
+        if text or trace is not None:
+            raise typer.BadParameter("--out is for files, without --text and --trace")
+
+        def answers(file: str) -> Iterator[str]:  # samples depend on the line of a file alone
+            records = read_records([file], predictor.task, jsonl=jsonl)
+            return _lines(predictor, _answer(predictor, given), records, size, as_json)
+
+        return predict_files(answers, inputs or [], out, ".jsonl" if as_json else ".txt")
+    records = read_records(inputs or [], predictor.task, text=text, jsonl=jsonl)
     status, done = StatusLine(), 0
-    for batch in in_batches(parsed, size):
-        for (record, _), (as_text, value) in zip(batch, answer(batch), strict=True):
-            done += 1
-            if as_json:
-                write_json({"input": record.given, "prediction": value})
-            else:
-                write(as_text)
-        sys.stdout.flush()
+    for line in _lines(predictor, answer, records, size, as_json):
+        done += 1
+        write(line)
         status.show(pace(done, time.monotonic() - status.start))
     if done > len(inputs or []):
         status.show(pace(done, time.monotonic() - status.start), done=True)
     if trace is not None:
         store_trace(answer.traced, trace)
+
+
+def _answer(predictor: "Predictor", given: dict[str, Any]) -> Any:
+    """Return what answers one batch of parsed inputs after the other."""
+    if predictor.task == "translate":
+        return BatchTranslator(predictor, dict(given))  # type: ignore[arg-type]
+    return partial(_predict, predictor, given)
+
+
+def _lines(
+    predictor: "Predictor", answer: Any, records: Iterator[Record], size: int, as_json: bool
+) -> Iterator[str]:
+    """Yield what is printed for each input."""
+    parsed = _parsed(predictor, records)
+    if isinstance(answer, BatchTranslator):
+        parsed = answer.check(parsed)
+    for batch in in_batches(parsed, size):
+        for (record, _), (text, value) in zip(batch, answer(batch), strict=True):
+            yield to_json({"input": record.given, "prediction": value}) if as_json else text
+        sys.stdout.flush()
 
 
 def task_options() -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.inputs import read_records
-from regard.cli.options import Beam, Count, Text, file_option, flag, option
+from regard.cli.options import Beam, Count, Device, Text, file_option, flag, option
 from regard.cli.output import check_output
 from regard.cli.predict import check_given
 
@@ -46,6 +46,7 @@ def see(
     checkpoints: Annotated[
         bool, flag("--checkpoints", "translate: let the page show each checkpoint.")
     ] = False,
+    device: Device = "cpu",
 ) -> None:
     """Show what a model attends to.
 
@@ -74,7 +75,9 @@ def see(
     elif not source.exists():
         raise FileNotFoundError(f"{source} is neither a run directory nor a trace file")
     else:
-        predictor, parsed = _inputs(source, inputs or [], example, text, figure=bool(files))
+        predictor, parsed = _inputs(
+            source, inputs or [], example, text, figure=bool(files), device=device
+        )
         if checkpoints and predictor.task != "translate":
             raise typer.BadParameter("--checkpoints is for runs of the task translate")
         check_given(predictor, options, "trace")
@@ -109,7 +112,13 @@ def _stored(file: Path, example: int | None) -> "Trace":
 
 
 def _inputs(
-    run: Path, given: list[str], example: int | None, text: bool, *, figure: bool
+    run: Path,
+    given: list[str],
+    example: int | None,
+    text: bool,
+    *,
+    figure: bool,
+    device: str,
 ) -> tuple[Any, list[Any]]:
     """Return the predictor of a run, and what to show: an input, or examples of its test data."""
     from regard.tasks import load
@@ -117,7 +126,7 @@ def _inputs(
 
     if given and example is not None:
         raise typer.BadParameter("give INPUT or --example, not both")
-    predictor = load(run)
+    predictor = load(run, device=device)
     if not given:
         view = VIEWS.get(predictor.task)
         last = example or (view.together if view is not None and figure else 1)

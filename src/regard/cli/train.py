@@ -57,9 +57,11 @@ def train(
         raise typer.BadParameter("--accept-changed-data is for --resume")
     from regard.training import read_run_config
     from regard.training import train as run_training
+    from regard.training.processes import continues, rank
     from regard.training.run_directory import check_free
 
     run, source = _resumed(recipe, out) if resume else _new(recipe, out)
+    resume = resume or continues(run)
     check_output(run)
     if resume:
         file = source if isinstance(source, Path) else None
@@ -79,7 +81,8 @@ def train(
         accept_changed_data=accept_changed_data,
         progress=progress(),
     )
-    _report(run, outcome)
+    if rank() == 0:
+        _report(run, outcome)
 
 
 def progress() -> "Progress":

@@ -62,6 +62,23 @@ def atomic_directory(path: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
+@contextmanager
+def exclusive(directory: Path) -> Iterator[None]:
+    """Wait until no other process works in a directory, which is created; a kill frees it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:  # there is no such lock on this system
+        yield
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def remove_directory(path: Path) -> None:
     """Remove a directory such that no half of it is ever found under its name."""
     part = path.with_name(UNFINISHED + path.name)

@@ -1,6 +1,7 @@
 """A tokenized corpus, in memory or memory-mapped from an Arrow file."""
 
-import os
+import hashlib
+import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
@@ -9,12 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from regard.core.files import atomic_file, exclusive, remove_unfinished
+from regard.core.process import in_processes
 from regard.data.batch import Batch, collate
 from regard.data.files import readable
+from regard.data.fingerprint import fingerprint
 from regard.data.pairs import ROWS, Pairs, map_table
 from regard.data.tokenizer import Tokenizer
 
-IDS, LENGTHS = "ids.arrow", "lengths.bin"
+IDS, LENGTHS, KEY = "ids-{:05}.arrow", "lengths.bin", "key.txt"
+PART = 2**17  # pairs of one file of ids
 
 
 class Block(NamedTuple):
@@ -44,12 +49,13 @@ class Encoded(Sequence[Any]):
     def open(cls, store: str | Path) -> "Encoded":
         """Memory-map a corpus that `encode_pairs` has stored."""
         store = Path(store)
-        table = map_table(store / IDS)
         size = readable(store / LENGTHS).stat().st_size
-        if size != len(table) * 8 or not size:
+        tables = [map_table(path) for path in _parts(store)]
+        rows = sum(map(len, tables))
+        if size != rows * 8 or not size:
             raise ValueError(f"{store} is damaged: encode the pairs again")
-        lengths = np.memmap(store / LENGTHS, np.int32, "r", shape=(len(table), 2))
-        return cls([_mapped(batch) for batch in table.to_batches()], lengths)
+        lengths = np.memmap(store / LENGTHS, np.int32, "r", shape=(rows, 2))
+        return cls([_mapped(batch) for table in tables for batch in table.to_batches()], lengths)
 
     def __len__(self) -> int:
         return self.firsts[-1]
@@ -84,21 +90,24 @@ def encode_pairs(
         pairs: texts, or frames and texts
         source: the source's tokenizer; None if sources are frames
         target: the target's
-        store: directory to write to, for a corpus larger than memory
+        store: directory to write to, for a corpus larger than memory: all processors encode it, a
+            killed process continues where it was, and other processes use what is there
     """
-    blocks = _blocks(pairs, source, target)
     if store is None:
-        kept = list(blocks)
+        kept = list(_blocks(pairs, source, target))
         if not kept:
             raise ValueError("there are no pairs to encode")
         return Encoded(kept, np.concatenate([_lengths(block) for block in kept]))
-    _write(blocks, Path(store))
+    _store(pairs, source, target, Path(store))
     return Encoded.open(store)
 
 
-def _blocks(pairs: Pairs, source: Tokenizer | None, target: Tokenizer) -> Iterator[Block]:
+def _blocks(
+    pairs: Pairs, source: Tokenizer | None, target: Tokenizer, first: int = 0
+) -> Iterator[Block]:
+    """The pairs, some thousand at a time; `first` is the number of the first one."""
     encode: Callable[[Any], Any] = np.asarray if source is None else source.encode
-    rows, done = iter(pairs), 0
+    rows, done = iter(pairs), first
     while block := list(islice(rows, ROWS)):
         sources = [encode(text) for text, _ in block]
         targets = [target.encode(text) for _, text in block]
@@ -110,34 +119,83 @@ def _blocks(pairs: Pairs, source: Tokenizer | None, target: Tokenizer) -> Iterat
         done += len(block)
 
 
-def _write(blocks: Iterator[Block], store: Path) -> None:
+def _store(pairs: Pairs, source: Tokenizer | None, target: Tokenizer, store: Path) -> None:
+    """Write the parts of a corpus that are not there yet, on all processors; one process at a time.
+
+    What is there is used if it is of the same pairs and tokenizers.
+    """
+    key = _key(pairs, source, target)
+    if not len(pairs):
+        raise ValueError("there are no pairs to encode")
+    with exclusive(store):
+        if not (store / KEY).is_file() or (store / KEY).read_text("utf-8") != key:
+            _clear(store)
+            with atomic_file(store / KEY) as file:
+                file.write_text(key, encoding="utf-8")
+        if (store / LENGTHS).is_file():
+            return
+        remove_unfinished(store)
+        lengths = [store / f"lengths-{number:05}.bin" for number in range(-(-len(pairs) // PART))]
+        missing = [number for number, path in enumerate(lengths) if not path.is_file()]
+
+        def write(number: int) -> None:
+            first = number * PART
+            blocks = _blocks(pairs[first : first + PART], source, target, first)
+            _write(blocks, store / IDS.format(number), lengths[number])
+
+        try:
+            in_processes(write, missing)
+        except ValueError:  # of the pairs, which must be corrected
+            _clear(store)
+            raise
+        with atomic_file(store / LENGTHS) as file, file.open("wb") as whole:
+            for path in lengths:
+                whole.write(path.read_bytes())
+        for path in lengths:
+            path.unlink()
+
+
+def _key(pairs: Pairs, source: Tokenizer | None, target: Tokenizer) -> str:
+    """What a stored corpus was encoded from: the pairs and the tokenizers."""
+    states = [None if one is None else (one.kind, one.state()) for one in (source, target)]
+    text = json.dumps([PART, pairs.origin or fingerprint(pairs), *states])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _clear(store: Path) -> None:
+    for path in (store / KEY, store / LENGTHS, *store.glob("lengths-*.bin"), *_parts(store)):
+        path.unlink(missing_ok=True)
+
+
+def _parts(store: Path) -> list[Path]:
+    return sorted(store.glob(IDS.replace("{:05}", "*")))
+
+
+def _write(blocks: Iterator[Block], ids: Path, lengths: Path) -> None:
+    """Write a part of a corpus; its lengths come last and mark it as complete."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
-    store.mkdir(parents=True, exist_ok=True)
-    parts = [store / f"{name}.{os.getpid()}.part" for name in (LENGTHS, IDS)]
     writer = None
-    try:
-        with parts[0].open("wb") as lengths, pa.OSFile(str(parts[1]), "wb") as ids:
-            for block in blocks:
-                lengths.write(_lengths(block).tobytes())
-                values = pa.array(block.source.ravel())
-                if block.source.ndim == 2:
-                    values = pa.FixedSizeListArray.from_arrays(values, block.source.shape[1])
-                columns = [
-                    pa.ListArray.from_arrays(pa.array(block.source_starts), values),
-                    pa.ListArray.from_arrays(pa.array(block.target_starts), pa.array(block.target)),
-                ]
-                record = pa.record_batch(columns, names=["source", "target"])
-                writer = writer or pa.ipc.new_stream(ids, record.schema)
-                writer.write_batch(record)
-            if writer is None:
-                raise ValueError("there are no pairs to encode")
+    with (
+        atomic_file(lengths) as length_file,
+        length_file.open("wb") as numbers,
+        atomic_file(ids) as id_file,
+        pa.OSFile(str(id_file), "wb") as file,
+    ):
+        for block in blocks:
+            numbers.write(_lengths(block).tobytes())
+            values = pa.array(block.source.ravel())
+            if block.source.ndim == 2:
+                values = pa.FixedSizeListArray.from_arrays(values, block.source.shape[1])
+            columns = [
+                pa.ListArray.from_arrays(pa.array(block.source_starts), values),
+                pa.ListArray.from_arrays(pa.array(block.target_starts), pa.array(block.target)),
+            ]
+            record = pa.record_batch(columns, names=["source", "target"])
+            writer = writer or pa.ipc.new_stream(file, record.schema)
+            writer.write_batch(record)
+        if writer is not None:
             writer.close()
-        for part, name in zip(parts, (LENGTHS, IDS), strict=True):
-            part.replace(store / name)
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
 
 
 def _mapped(batch: Any) -> Block:

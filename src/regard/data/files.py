@@ -7,7 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 
@@ -183,6 +183,19 @@ class Report:
             raise ValueError(f"all {self.unit}s are bad. {self}{advice}")
         if self.count and bad == "refuse":
             raise ValueError(f'{self}; correct them, or skip them with data.bad="skip"')
+
+    def to_json(self) -> dict[str, Any]:
+        """The report in types that JSON can represent."""
+        return {**vars(self), "reasons": dict(self.reasons)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Report":
+        """The inverse of `to_json`."""
+        report = cls(values["name"])
+        vars(report).update(values)
+        report.reasons = Counter(values["reasons"])
+        report.examples = [(line, reason) for line, reason in values["examples"]]
+        return report
 
     def __str__(self) -> str:
         if not self.count:

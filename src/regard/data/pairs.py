@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, overload
 
@@ -41,6 +41,7 @@ class Pairs(Sequence[Pair]):
         self.sources = sources
         self.targets = targets
         self.report = report or Report("pairs")
+        self.origin: str | None = None  # the file that they are mapped from, if any
 
     @classmethod
     def collect(
@@ -63,7 +64,10 @@ class Pairs(Sequence[Pair]):
     def open(cls, store: str | Path, report: Report | None = None) -> "Pairs":
         """Memory-map an Arrow file of `collect`; `datasets.Dataset.from_file` opens it too."""
         table = map_table(Path(store))
-        return cls(Column(table["source"]), Column(table["target"]), report)
+        pairs = cls(Column(table["source"]), Column(table["target"]), report)
+        about = Path(store).stat()
+        pairs.origin = f"{Path(store).resolve()} {about.st_size} {about.st_mtime_ns}"
+        return pairs
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -96,7 +100,12 @@ class Column(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+            first, last, step = index.indices(len(self))
+            if step != 1:
+                return [self[i] for i in range(first, last, step)]
+            parts = zip(self.starts, self.chunks, strict=False)
+            cut = [c[max(0, first - s) : max(0, last - s)].to_pylist() for s, c in parts]
+            return list(chain.from_iterable(cut))
         if index < 0:
             index += len(self)
         if not 0 <= index < len(self):

@@ -162,10 +162,10 @@ class Recommender(nn.Module):
             profile: (columns,)
             past: the latest items first, (L,); empty for a user without a past
         """
-        count = torch.tensor([len(past)])
+        count = past.new_tensor([len(past)])
         shown = past if len(past) else past.new_zeros(1)
         _, weights, value = self._preference(
-            torch.tensor([user]), profile[None], shown[None], count
+            past.new_tensor([user]), profile[None], shown[None], count
         )
         items, (own, columns, context) = self.items(), self._join_parts()
         mixed = weights[0].unsqueeze(-1) * value[0]  # (heads, L, width)

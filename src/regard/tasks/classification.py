@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.data.labelled import Input, Labelled
 from regard.training import Loss
+from regard.training.processes import rank, summed, world
 
 
 class Classification(NamedTuple):
@@ -46,17 +47,18 @@ def classification_loss(logits: Tensor, labels: Tensor) -> Loss:
 
 
 def classification_metrics(batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """Return accuracy and loss of batches of logits (B, classes) and labels (B,).
+    """Return accuracy and loss of batches of logits (B, classes) and labels (B,), of all processes.
 
     >>> import torch
     >>> classification_metrics([(torch.zeros(2, 3), torch.tensor([0, 1]))])["accuracy"]
     0.5
     """
-    loss, correct, count = 0.0, 0, 0
+    loss, correct, count = 0.0, 0.0, 0.0
     for logits, labels in batches:
         loss += float(F.cross_entropy(logits, labels, reduction="sum"))
         correct += int((logits.argmax(-1) == labels).sum())
         count += len(labels)
+    loss, correct, count = summed(loss, correct, count)
     return {"accuracy": correct / count, "loss": loss / count}
 
 
@@ -69,7 +71,7 @@ def labelled_metrics(
             logits(examples.inputs[start : start + batch]).cpu(),
             torch.tensor(examples.labels[start : start + batch]),
         )
-        for start in range(0, len(examples), batch)
+        for start in range(rank() * batch, len(examples), batch * world())
     )
 
 

@@ -44,6 +44,7 @@ from regard.tasks.run import load_classes, load_model, load_stored_classes, save
 from regard.tasks.settings import ConfiguredTask, Count, Share, Table
 from regard.trace import Call, Trace
 from regard.training import Config, Loss, Settings, read_settings, stored_file
+from regard.training.processes import shared
 from regard.training.run_directory import read_run_config
 
 TOKENIZER = "tokenizer.json"
@@ -308,8 +309,7 @@ class ClassifyTask(ConfiguredTask):
 
     def _logits(self, model: nn.Module, split: str) -> Iterator[tuple[Tensor, Tensor]]:
         order = _batches(self.encoded[split], self.data.batch, self.seed, shuffle=False).order(0)
-        for places in order:
-            batch = self._collated(split, places)
+        for batch in shared((self._collated(split, places) for places in order), model):
             yield model(*batch[:3]).logits, batch.labels
 
     def _collated(self, split: str, places: Sequence[int]) -> DocumentBatch:

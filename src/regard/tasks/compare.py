@@ -19,7 +19,8 @@ from regard.training.schedule import last_step
 from regard.visual.notebook import table_html
 
 EVALUATIONS = 10  # of a run, by default: the points of its curve
-LONGER = ("steps", "epochs", "minutes", "patience", "evaluate_every", "threads", "log_every")
+LONGER = ("steps", "epochs", "minutes", "patience", "evaluate_every", "log_every")
+MACHINE = ("threads", "device")
 MAPPED = 200
 HEAD = ("", "quality", "time to it", "time", "parameters", "tokens/s", "entropy")
 NONE = "–"
@@ -221,7 +222,7 @@ def _check_alike(run: Path, config: Config) -> None:
         return
     before, now = (each.training.model_dump() for each in (read_run_config(run), config))
     for key in before:
-        if key not in LONGER and before[key] != now[key]:
+        if key not in (*LONGER, *MACHINE) and before[key] != now[key]:
             raise ValueError(
                 f"{run} was trained with training.{key} = {before[key]}, not {now[key]}: choose "
                 "another place with --out"

@@ -32,6 +32,7 @@ from regard.tasks.run import load_json, load_model
 from regard.tasks.settings import Count
 from regard.trace import Call, Trace
 from regard.training import Config, Loss, Settings, read_settings, stored_file
+from regard.training.device import device_of, to_device
 from regard.training.run_directory import read_run_config
 from regard.training.weights import read_tensors, write_tensors
 
@@ -243,6 +244,7 @@ class GraphTask:
     predictor = NodeClassifier
     tables = (("data", Data), ("model", Model), ("loss", LossSettings))
     unit = "nodes"
+    divisible = False  # one graph
     metric = "accuracy"
     larger_is_better = True
 
@@ -288,7 +290,7 @@ class GraphTask:
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return loss and accuracy of the validation nodes, and accuracy of the test nodes."""
-        graph = self.graph
+        graph = to_device(self.graph, device_of(model))
         logits = model(graph.nodes, graph.edges)
         valid, test = (
             classification_metrics([(logits[some], graph.labels[some])])

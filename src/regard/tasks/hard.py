@@ -19,6 +19,7 @@ from regard.tasks.run import load_model
 from regard.tasks.settings import ConfiguredTask, Count
 from regard.trace import Call, Trace
 from regard.training import Config, Loss, Settings, read_settings
+from regard.training.processes import shared, summed
 from regard.training.run_directory import read_run_config
 
 SIGNS = ("*", "", "′", "″", "‴")
@@ -250,13 +251,15 @@ class HardTask(ConfiguredTask):
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return the loss, the share of right choices, and the share of right digits."""
-        valid = self.valid
-        found = model(valid.digits, valid.marks, valid.lengths)
-        return {
-            "loss": float(F.cross_entropy(found.logits, valid.digit)),
-            "right_choice": float((found.chosen == valid.position).float().mean()),
-            "accuracy": float((found.logits.argmax(-1) == valid.digit).float().mean()),
-        }
+        sums = [0.0, 0.0, 0.0]
+        parts = zip(*(part.split(self.data.rows) for part in self.valid), strict=True)
+        for batch in shared((Marked(*part) for part in parts), model):
+            found = model(batch.digits, batch.marks, batch.lengths)
+            sums[0] += float(F.cross_entropy(found.logits, batch.digit, reduction="sum"))
+            sums[1] += int((found.chosen == batch.position).sum())
+            sums[2] += int((found.logits.argmax(-1) == batch.digit).sum())
+        means = [total / self.data.held_out for total in summed(*sums)]
+        return dict(zip(("loss", "right_choice", "accuracy"), means, strict=True))
 
     def write(self, run: Path) -> None:
         """Store nothing: digits and marks are the same in every run."""

@@ -39,6 +39,7 @@ from regard.tasks.run import load_json, load_model
 from regard.tasks.settings import Count, NoLoss
 from regard.trace import Call, Trace
 from regard.training import Config, Loss, Settings, read_settings, stored_file
+from regard.training.processes import shared
 from regard.training.run_directory import read_run_config
 
 IMAGES = "images.json"  # in a run directory
@@ -327,9 +328,8 @@ class ImageTask:
 
     def _logits(self, model: nn.Module, images: Images) -> Iterator[tuple[Tensor, Tensor]]:
         rows = self.data.rows
-        for pixels, labels in zip(
-            images.pixels.split(rows), images.labels.split(rows), strict=True
-        ):
+        parts = zip(images.pixels.split(rows), images.labels.split(rows), strict=True)
+        for pixels, labels in shared(parts, model):
             yield model(as_input(pixels, self.data.scale)).logits, labels
 
     def write(self, run: Path) -> None:

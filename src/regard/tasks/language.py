@@ -1,6 +1,6 @@
 """Language modelling: each character, or piece of a word, from those before it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -31,6 +31,7 @@ from regard.tasks.run import load_model
 from regard.tasks.settings import ConfiguredTask, Count, Table
 from regard.trace import Trace
 from regard.training import Config, Loss, Settings, read_settings, stored_file
+from regard.training.processes import shared, summed
 from regard.training.run_directory import read_run_config
 
 TOKENIZER = "tokenizer.json"
@@ -318,23 +319,28 @@ def text_metrics(
     Windows overlap by a half and only their second half counts, so that every token, but for the
     first ones, is predicted with at least half a context before it.
     """
-    ids = torch.from_numpy(tokens.astype(np.int64)).to(next(model.parameters()).device)
+    ids = torch.from_numpy(tokens.astype(np.int64))
     T = min(context, len(ids) - 1)
     if T < 1:
         raise ValueError(f"expected a text of two tokens or more, got {len(ids)}")
-    total = float(_nats(model, ids[None, : T + 1]).sum())
     done = T
-    windows = []
+    windows = [(0, 0)]  # the first token read, the last one counted before
     while done < len(ids) - 1:
         end = min(done + max(1, T // 2), len(ids) - 1)
-        windows.append((end - T, done))  # the first token read, the last one counted before
+        windows.append((end - T, done))
         done = end
-    for start in range(0, len(windows), batch):
-        some = windows[start : start + batch]
-        rows = torch.stack([ids[first : first + T + 1] for first, _ in some])
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for start in range(0, len(windows), batch):
+            some = windows[start : start + batch]
+            rows = torch.stack([ids[first : first + T + 1] for first, _ in some])
+            yield rows, torch.tensor([[before - first] for first, before in some])
+
+    total = 0.0
+    for rows, counted in shared(batches(), model):
         nats = _nats(model, rows)  # (batch, T)
-        for row, (first, before) in enumerate(some):
-            total += float(nats[row, before - first :].sum())
+        total += float(nats[torch.arange(T, device=rows.device) >= counted].double().sum())
+    (total,) = summed(total)
     return {
         "nats_per_character": total / characters,
         "nats_per_token": total / (len(ids) - 1),

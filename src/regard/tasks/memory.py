@@ -20,6 +20,7 @@ from regard.tasks.run import load_model
 from regard.tasks.settings import ConfiguredTask, Count
 from regard.trace import Call, Trace
 from regard.training import Config, Loss, Settings, read_settings
+from regard.training.device import device_of, to_device
 from regard.training.run_directory import read_run_config
 
 SEEDS = 2**31  # of batches
@@ -210,6 +211,7 @@ class MemoryTask(ConfiguredTask):
     predictor = MemoryPredictor
     tables = (("data", Data), ("model", Model))
     unit = "sequences"
+    divisible = False  # all rows share `due`
     metric = "bit_error"
     larger_is_better = False
 
@@ -240,16 +242,16 @@ class MemoryTask(ConfiguredTask):
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return loss and share of wrong bits at trained sizes, and the latter beyond them."""
-        data = self.data
+        data, device = self.data, device_of(model)
         loss, errors = 0.0, []
         sizes = sorted({data.shortest, (data.shortest + data.longest) // 2, data.longest})
         for size in sizes:
-            bits = self._held_out(size)
+            bits = to_device(self._held_out(size), device)
             logits = model(bits.inputs).logits
             due = logits[:, bits.due], bits.targets[:, bits.due]
             loss += float(F.binary_cross_entropy_with_logits(*due)) / len(sizes)
             errors.append(bit_error(logits, bits))
-        far = self._held_out(self.longer)
+        far = to_device(self._held_out(self.longer), device)
         return {
             "loss": loss,
             "bit_error": sum(errors) / len(errors),

@@ -38,6 +38,7 @@ from regard.tasks.run import load_classes, load_model, load_stored_classes, save
 from regard.tasks.settings import ConfiguredTask, Count, Table
 from regard.trace import Call, Trace
 from regard.training import Config, Loss, Settings, read_settings, stored_file
+from regard.training.device import device_of, to_device
 from regard.training.run_directory import read_run_config
 
 LEFT, RIGHT = "tokenizer.left.json", "tokenizer.right.json"
@@ -296,7 +297,7 @@ class PairTask(ConfiguredTask):
 
         def logits(inputs: list[Input]) -> Tensor:
             batch = pair_batch(inputs, [0] * len(inputs), self.left, self.right)
-            return model(*batch[:4])[0]
+            return model(*to_device(batch[:4], device_of(model)))[0]
 
         valid = labelled_metrics(self.valid, logits, self.data.batch)
         test = labelled_metrics(self.test, logits, self.data.batch)

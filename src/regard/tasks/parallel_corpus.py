@@ -1,5 +1,6 @@
 """Parallel data, split by split: from files, from a known dataset, or generated."""
 
+import json
 import zlib
 from collections.abc import Sequence
 from functools import cached_property
@@ -9,8 +10,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from regard.core.files import atomic_file, exclusive
 from regard.core.names import did_you_mean
 from regard.data import DATASETS, GENERATED, generate, read_aligned, read_dataset, read_pairs
+from regard.data.files import Report
 from regard.data.pairs import Pairs
 from regard.tasks.settings import Count
 from regard.training.settings import Settings
@@ -122,11 +125,37 @@ class Splits:
 
 
 def read_files(data: Data, split: str, files: str | list[str] | None) -> Pairs:
-    """Return the pairs of one file, or of two aligned ones."""
+    """Return the pairs of one file, or of two aligned ones.
+
+    With a store they are read once: by the first of several processes, and never again while the
+    files and the settings are the same.
+    """
     assert files is not None
-    options: dict[str, Any] = {"bad": data.bad}
-    if data.store is not None:
-        options["store"] = Path(data.store) / f"{split}.arrow"
+    if data.store is None:
+        return _parse(data, split, files, {"bad": data.bad})
+    path = Path(data.store) / f"{split}.arrow"
+    key = _key(data, files)
+    with exclusive(path.parent):
+        stored = path.with_suffix(".json")
+        if path.is_file() and stored.is_file():
+            about = json.loads(stored.read_text("utf-8"))
+            if about.pop("key", None) == key:
+                return Pairs.open(path, Report.from_json(about))
+        pairs = _parse(data, split, files, {"bad": data.bad, "store": path})
+        with atomic_file(stored) as part:
+            part.write_text(json.dumps({"key": key, **pairs.report.to_json()}), "utf-8")
+        return pairs
+
+
+def _key(data: Data, files: str | list[str]) -> list[Any]:
+    """What a store was read from: the files, as they are now, and how they were read."""
+    names = [files] if isinstance(files, str) else files
+    about = [Path(name).stat() for name in names if Path(name).exists()]
+    options = data.model_dump(include={"format", "source", "target", "delimiter", "bad"})
+    return [names, [[one.st_size, one.st_mtime_ns] for one in about], options]
+
+
+def _parse(data: Data, split: str, files: str | list[str], options: dict[str, Any]) -> Pairs:
     if not isinstance(files, str):
         if len(files) != 2:
             raise ValueError(f"[data] {split} takes one file or two, got {len(files)}")

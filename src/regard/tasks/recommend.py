@@ -30,6 +30,7 @@ from regard.tasks.run import load_model
 from regard.tasks.settings import ConfiguredTask, Count, Share
 from regard.trace import Call, Trace
 from regard.training import Config, Loss, Settings, read_settings, stored_file
+from regard.training.processes import shared, summed
 from regard.training.run_directory import read_run_config
 
 TOP = 10  # HR@10 and NDCG@10
@@ -450,14 +451,14 @@ class RecommendTask(ConfiguredTask):
         Of items with the same score as the choice half count as ranked before it: a model that
         gives every item one score, or NaN, gains nothing by that.
         """
-        hits, gain = 0, 0.0
+        hits, gain = 0.0, 0.0
         counts = np.bincount(
             [self.ratings.histories[user][t] for user, t in self.train],
             minlength=len(self.ratings.items),
         )
         popular = torch.from_numpy(counts).float()
-        for some in _in_parts(moments, self.data.batch):
-            batch = self._choices(some)
+        parts = ((self._choices(some), some) for some in _in_parts(moments, self.data.batch))
+        for batch, some in parts if model is None else shared(parts, model):
             scores = popular.repeat(len(some), 1) if model is None else model(*batch[:4]).scores
             target = scores.gather(1, batch.chosen.unsqueeze(1))
             above, level = scores > target, ~(scores < target)  # level: those above as well
@@ -469,6 +470,8 @@ class RecommendTask(ConfiguredTask):
             found = rank[rank < TOP]
             hits += len(found)
             gain += float((1 / torch.log2(found + 2.0)).sum())
+        if model is not None:
+            hits, gain = summed(hits, gain)
         return hits / len(moments), gain / len(moments)
 
 

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from regard.core.names import did_you_mean
 from regard.tasks.predictor import Predictor
 from regard.training.config import Config, load_toml
+from regard.training.device import find_device
 from regard.training.run_directory import MANIFEST, read_run_config, stored_file
 from regard.training.weights import put_weights, read_tensors
 
@@ -61,11 +62,11 @@ def load(run: str | Path, kind: Any = None, *, device: str = "cpu") -> Any:
     Args:
         run: the directory that `regard train` has written
         kind: the class to expect, for type checkers: `load(run, Translator)` is a `Translator`
-        device: where the model is put
+        device: where the model is put: "cpu", "cuda", "cuda:1", "mps", or "auto" for what there is
 
     Raises:
         FileNotFoundError: if it is not a run directory, or has no model yet
-        ValueError: if it is damaged, or not of the kind that is expected
+        ValueError: if it is damaged, not of the kind that is expected, or there is no such device
     """
     from regard.tasks import TASKS
 
@@ -75,8 +76,9 @@ def load(run: str | Path, kind: Any = None, *, device: str = "cpu") -> Any:
     predictor = TASKS[task].predictor
     if kind not in (None, Predictor) and not issubclass(predictor, kind):
         raise ValueError(f"{run} is a run of the task {task}, expected {kind.task}")
+    place = find_device(device)
     try:
-        return predictor.from_run(run, device)
+        return predictor.from_run(run, str(place))
     except BROKEN as error:
         raise ValueError(f"{run} is damaged: {type(error).__name__}: {error}") from error
 
@@ -202,12 +204,14 @@ def train(
     from regard.tasks import TASKS
     from regard.training import read_config
     from regard.training import train as train_task
+    from regard.training.processes import continues
     from regard.training.progress import Lines
 
     name, tables = ("", source) if isinstance(source, dict) else resolve_recipe(str(source))
     if out is None and not name:
         raise ValueError("out is missing: a configuration without a name needs a directory")
     run = Path(out) if out is not None else Path("runs") / name
+    resume = resume or continues(run)
     if resume:
         tables = read_run_config(run).model_dump(exclude_none=True)
     config = read_config(tables, settings, note=lambda text: print(text, file=sys.stderr))
@@ -251,7 +255,7 @@ def resolve_init(config: Config, run: Path | None = None) -> tuple[Config, Path 
     return config.model_copy(update={"model": config.model or own.model}), start
 
 
-def evaluate_run(run: str | Path) -> dict[str, float]:
+def evaluate_run(run: str | Path, *, device: str = "cpu") -> dict[str, float]:
     """Return the metrics of a run's model on the held-out data of its configuration.
 
     These are what the task's `evaluate` measured during training, of the model that was kept.
@@ -264,7 +268,7 @@ def evaluate_run(run: str | Path) -> dict[str, float]:
     # in memory: reading a run never writes elsewhere
     data = {key: value for key, value in config.data.items() if key != "store"}
     task: Any = TASKS[config.task].from_config(config.model_copy(update={"data": data}), Path(run))
-    return task.evaluate(load_model(task.build, run))
+    return task.evaluate(load_model(task.build, run, str(find_device(device))))
 
 
 def save_classes(classes: Sequence[str], run: Path) -> None:

@@ -31,6 +31,7 @@ from regard.tasks.settings import ConfiguredTask
 from regard.tasks.translator import SOURCE, TARGET, Translator
 from regard.tasks.variants import build_model
 from regard.training import Config, Loss, Settings, read_settings, stored_file, vocabulary_loss
+from regard.training.processes import gathered, shared, summed
 
 EXAMPLES = 3  # that `describe` shows
 ROWS = 512  # target tokens that are evaluated at a time
@@ -76,14 +77,12 @@ class TranslateTask(ConfiguredTask):
         self.valid_corpus = self._encoded("valid", self.valid)
         self.kept = self._short_enough(self.corpus, "train on")
         valid = self._short_enough(self.valid_corpus, "validate with")
-        self.valid_left_out = len(self.valid) - len(valid)
-        if self.valid_left_out:
+        self.valid_left_out = 0 if valid is None else len(self.valid) - len(valid)
+        if valid is not None and self.valid_left_out:
             sources, targets = Picked(self.valid.sources, valid), Picked(self.valid.targets, valid)
             self.valid = Pairs(sources, targets, self.valid.report)
             self.valid_corpus = self._encoded("valid", self.valid)
-        batches = Batches(
-            self.corpus.lengths[self.kept], **self._batch_size(), seed=seed, shuffle=True
-        )
+        batches = Batches(self._lengths(), **self._batch_size(), seed=seed, shuffle=True)
         self._order = lru_cache(maxsize=1)(batches.order)
         words = self.target_tokenizer.kind in ("words", "bpe")
         self.metric: str = data.metric or ("bleu" if words else "exact")
@@ -106,7 +105,8 @@ class TranslateTask(ConfiguredTask):
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Return one batch of the epoch."""
-        return self.corpus.batch(self.kept[self._order(epoch)[step]].tolist())
+        index = self._order(epoch)[step]
+        return self.corpus.batch(index if self.kept is None else self.kept[index].tolist())
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         """Return the cross entropy of the target tokens, summed."""
@@ -121,9 +121,9 @@ class TranslateTask(ConfiguredTask):
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:
         """Return loss and accuracy of tokens given those before; decoded, exact match and BLEU."""
-        loss, correct, count = 0.0, 0, 0
+        loss, correct, count = 0.0, 0.0, 0.0
         written: dict[int, str] = {}
-        for batch in self.evaluation_batches():
+        for batch in shared(self.evaluation_batches(), model):
             features, tokens = target_features(model, batch)
             for rows, wanted in zip(features.split(ROWS), tokens.split(ROWS), strict=True):
                 logits = model.output(rows)
@@ -133,6 +133,8 @@ class TranslateTask(ConfiguredTask):
             found = greedy(model, batch.source, batch.source_lengths)
             for index, best in zip(batch.index.tolist(), found, strict=True):
                 written[index] = self.target_tokenizer.decode(best.tokens)
+        loss, correct, count = summed(loss, correct, count)
+        written = {index: text for some in gathered(written) for index, text in some.items()}
         texts = [written[index] for index in range(len(self.valid))]
         metrics = {"loss": loss / count, "accuracy": correct / count, "exact": self._exact(texts)}
         if self.metric == "bleu":
@@ -149,18 +151,17 @@ class TranslateTask(ConfiguredTask):
 
     def describe(self) -> str:
         """Return statistics of the data as a table."""
-        lengths = self.corpus.lengths[self.kept]
+        lengths = self._lengths()
         source, target, count = self.source_tokenizer, self.target_tokenizer, self.steps(0)
         rows = {
-            "training pairs": f"{len(self.kept):,}"
-            + self._left_out(len(self.corpus) - len(self.kept)),
+            "training pairs": f"{len(lengths):,}{self._left_out(len(self.corpus) - len(lengths))}",
             "validation pairs": f"{len(self.valid):,}{self._left_out(self.valid_left_out)}",
             "test pairs": self._count_test(),
             "source": "float frames" if source is None else f"{source.kind}, {len(source):,} kinds",
             "target": f"{target.kind}, {len(target):,} kinds",
             "source tokens": _spread(lengths[:, 0]),
             "target tokens": _spread(lengths[:, 1] - 2),
-            "batches an epoch": f"{count:,} of {len(self.kept) / count:.0f} pairs",
+            "batches an epoch": f"{count:,} of {len(lengths) / count:.0f} pairs",
         }
         if self.train.report.count:
             rows["bad lines"] = str(self.train.report)
@@ -225,15 +226,19 @@ class TranslateTask(ConfiguredTask):
     def _left_out(self, count: int) -> str:
         return f"; {count:,} longer than {self.data.longest} left out" if count else ""
 
-    def _short_enough(self, corpus: Encoded, purpose: str) -> np.ndarray:
-        """The positions of pairs that are not longer than `longest`, (n,)."""
-        lengths = corpus.lengths - np.array([0, 2])
+    def _lengths(self) -> np.ndarray:
+        """Of the pairs to train on, (n, 2)."""
+        lengths = self.corpus.lengths
+        return lengths if self.kept is None else lengths[self.kept]
+
+    def _short_enough(self, corpus: Encoded, purpose: str) -> np.ndarray | None:
+        """The positions of pairs that are not longer than `longest`, (n,); None: all of them."""
         longest = self.data.longest
-        kept = np.arange(len(lengths))
-        if longest is not None:
-            kept = (lengths.max(axis=1) <= longest).nonzero()[0]
-            if not len(kept):
-                raise ValueError(f"[data] longest={longest} leaves no pair to {purpose}")
+        if longest is None:
+            return None
+        kept = ((corpus.lengths - np.array([0, 2])).max(axis=1) <= longest).nonzero()[0]
+        if not len(kept):
+            raise ValueError(f"[data] longest={longest} leaves no pair to {purpose}")
         return kept
 
 
@@ -241,7 +246,7 @@ def target_features(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return features (n, D) of the n target tokens that are not padding, and the tokens (n,)."""
     given, wanted = batch.target[:, :-1], batch.target[:, 1:]
     features = model(batch.source, batch.source_lengths, given)  # (B, T - 1, D)
-    position = torch.arange(given.shape[1])
+    position = torch.arange(given.shape[1], device=given.device)
     real = position < (batch.target_lengths - 1).unsqueeze(1)
     return features[real], wanted[real]
 

@@ -22,8 +22,9 @@ from regard.tasks.run import load_model
 from regard.tasks.variants import build_model
 from regard.trace import Trace, capture
 from regard.training import Config
+from regard.training.checkpoint import checkpoints, read_weights
 from regard.training.run_directory import read_run_config
-from regard.training.weights import put_weights, read_tensors
+from regard.training.weights import put_weights
 from regard.visual.notebook import matrix_html
 
 SOURCE, TARGET = "tokenizer.source.json", "tokenizer.target.json"
@@ -280,16 +281,15 @@ class Translator(Predictor):
         Raises:
             FileNotFoundError: a run without checkpoints
         """
-        folder = Path(run) / "checkpoints"
-        files = {int(f.parent.name[5:]): f for f in folder.glob("step-*/model.safetensors")}
-        if not files:
-            raise FileNotFoundError(f"there are no checkpoints in {folder}")
+        folders = checkpoints(Path(run))
+        if not folders:
+            raise FileNotFoundError(f"there are no checkpoints in {run}")
         own = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         best = self.search([input], beam=beam)[0][0]
         traces = {}
         try:
-            for step, file in sorted(files.items()):
-                put_weights(self.model, read_tensors(file), source=str(file))
+            for step, folder in folders.items():
+                put_weights(self.model, read_weights(folder), source=str(folder))
                 traces[f"step {step}"] = self.trace(input, written=best)
         finally:
             self.model.load_state_dict(own)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy
 import tomli_w
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from regard.core.files import atomic_file
 from regard.core.names import did_you_mean, find_name
@@ -71,6 +72,21 @@ class Training(Settings):
     threads: int | None = Field(
         None, ge=1, le=1024, description="of torch; by default torch's choice, kept when resumed"
     )
+    device: str = Field(
+        "auto",
+        description="auto (CUDA, else MPS, else CPU), cpu, cuda, cuda:1 or mps; kept when resumed",
+    )
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="of matrix products, by autocast; float16 scales the loss"
+    )
+    compile: bool = Field(False, description="compile the model with torch.compile")
+
+    @field_validator("device")
+    @classmethod
+    def _device(cls, name: str) -> str:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps", name):
+            raise ValueError("should be auto, cpu, cuda, cuda:1 or mps")
+        return name
 
     @model_validator(mode="after")
     def _ends(self) -> "Training":
@@ -85,6 +101,17 @@ class Training(Settings):
         return self
 
 
+class Distributed(Settings):
+    """The `[distributed]` table: training by several processes, started by torchrun."""
+
+    shard: bool = Field(
+        False, description="divide weights and optimizer among the processes (FSDP2), or copy them"
+    )
+    timeout: float = Field(
+        600.0, gt=0, description="seconds to wait for other processes before giving up"
+    )
+
+
 class Config(Settings):
     """A complete configuration; the tables `data`, `model` and `loss` belong to the task."""
 
@@ -94,6 +121,7 @@ class Config(Settings):
     model: dict[str, Any] = Field(default_factory=dict)
     loss: dict[str, Any] = Field(default_factory=dict)
     training: Training
+    distributed: Distributed = Field(default_factory=lambda: Distributed.model_validate({}))
     versions: dict[str, str] = Field(default_factory=dict)  # of torch and others, for the record
 
 
@@ -135,6 +163,9 @@ def read_config(
     if isinstance(training.get("init"), str):
         training = {**training, "init": os.path.abspath(training["init"])}
     checked = read_settings(Training, training, "training")
+    if isinstance(values.get("distributed"), Mapping):
+        own = read_settings(Distributed, values["distributed"], "distributed")
+        values["distributed"] = own
     if isinstance(values.get("data"), Mapping):
         values["data"] = {key: _absolute(key, value) for key, value in values["data"].items()}
     return read_settings(Config, {**values, "training": checked})

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from regard.training.config import Config
+from regard.training.device import TaskLoss, find_device
 from regard.training.optimizer import AdamW
 from regard.training.schedule import last_step
-from regard.training.task import Task
+from regard.training.task import Loss, Task
 
 TIME_LIMIT = 10.0  # seconds of timing
 
@@ -32,7 +33,8 @@ def estimate(task: Task, config: Config, model: nn.Module, *, batches: int = 8) 
     options = config.training
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    optimizer = AdamW(model, options)
+    model.to(find_device(options.device))
+    compute, optimizer = TaskLoss(task, model, options), AdamW(model, options)
     model.train()
     size = task.steps(0)
     if size < 1:
@@ -40,7 +42,7 @@ def estimate(task: Task, config: Config, model: nn.Module, *, batches: int = 8) 
     times, count = [], 0
     for number in [0, *(size * part // batches for part in range(batches))]:
         began = time.perf_counter()
-        loss = task.loss(model, task.batch(0, number))
+        loss: Loss = compute(task.batch(0, number))
         loss.total.backward()
         optimizer.step(options.lr, loss.count)
         times.append(time.perf_counter() - began)

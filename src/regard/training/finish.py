@@ -9,14 +9,23 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.training.checkpoint import checkpoints, prune
+from regard.training.checkpoint import checkpoints, prune, read_weights
 from regard.training.config import Training
+from regard.training.device import device_of
 from regard.training.metrics import Metrics, read_metrics
+from regard.training.processes import on_first
 from regard.training.random_state import preserved_random_state
 from regard.training.schedule import end_reason
 from regard.training.state import Evaluation, State
 from regard.training.task import Task
-from regard.training.weights import put_weights, read_steps, read_tensors, write_model
+from regard.training.weights import (
+    is_sharded,
+    put_weights,
+    read_steps,
+    read_tensors,
+    whole_weights,
+    write_model,
+)
 
 MODEL = "model.safetensors"
 
@@ -42,18 +51,28 @@ def outcome(state: State, reason: str, metrics: dict[str, float] | None = None) 
 def evaluate(task: Task, model: nn.Module, step: int) -> Evaluation:
     """Evaluate without any effect on the training: the random state is preserved.
 
+    A sharded model is evaluated as a whole copy in every process.
+
     Raises:
         ValueError: if the task's metric is not among its metrics
     """
-    model.eval()
     with torch.no_grad(), preserved_random_state():
-        metrics = {name: float(value) for name, value in task.evaluate(model).items()}
+        evaluated = _whole(task, model).eval()
+        metrics = {name: float(value) for name, value in task.evaluate(evaluated).items()}
     model.train()
     if task.metric not in metrics:
         returned = ", ".join(metrics) or "nothing"
         raise ValueError(f"evaluate() of the task must return {task.metric!r}, got {returned}")
     score = metrics[task.metric] if task.larger_is_better else -metrics[task.metric]
     return Evaluation(step, -sys.float_info.max if math.isnan(score) else score, metrics)
+
+
+def _whole(task: Task, model: nn.Module) -> nn.Module:
+    if not is_sharded(model):
+        return model
+    copy = task.build().to(device_of(model))
+    put_weights(copy, whole_weights(model))
+    return copy
 
 
 def publish_best(run: Path, state: State, options: Training) -> None:
@@ -86,10 +105,14 @@ def finish(
         if evaluation.score >= best.score or options.average_of == "last":
             tensors, steps, found = averaged, chosen, evaluation.metrics
     put_weights(model, tensors)
-    write_model(run / MODEL, tensors, steps)
-    _prune(run, state, options)  # for a run that was killed before it did
     reason = end_reason(state, options)
-    metrics.write(state.step, finished=reason, **{f"model/{k}": v for k, v in found.items()})
+
+    def write() -> None:
+        write_model(run / MODEL, tensors, steps)
+        _prune(run, state, options)  # for a run that was killed before it did
+        metrics.write(state.step, finished=reason, **{f"model/{k}": v for k, v in found.items()})
+
+    on_first(write)
     return outcome(state, reason, found)
 
 
@@ -109,23 +132,22 @@ def average_checkpoints(run: Path, steps: Sequence[int]) -> dict[str, Tensor]:
     Vaswani et al. 2017, section 6.1, average the last ones. Integers are taken from the last one.
     """
     paths = checkpoints(run)
-    files = [paths[step] / MODEL for step in steps]
-    last = read_tensors(files[-1])
-    if len(files) == 1:
+    last = read_weights(paths[steps[-1]])
+    if len(steps) == 1:
         return last
     floats = [name for name, tensor in last.items() if tensor.is_floating_point()]
     sums = {name: torch.zeros_like(last[name], dtype=torch.float64) for name in floats}
-    for file in files:
-        tensors = read_tensors(file)
+    for step in steps:
+        tensors = read_weights(paths[step])
         for name in floats:
             sums[name] += tensors[name]
-    return last | {name: (sums[name] / len(files)).to(last[name].dtype) for name in floats}
+    return last | {name: (sums[name] / len(steps)).to(last[name].dtype) for name in floats}
 
 
 def _best_weights(run: Path, step: int) -> dict[str, Tensor]:
     """The weights of the best step, from its checkpoint or else from the run's model."""
     try:
-        return read_tensors(run / "checkpoints" / f"step-{step}" / MODEL)
+        return read_weights(run / "checkpoints" / f"step-{step}")
     except (FileNotFoundError, ValueError) as error:
         if read_steps(run / MODEL) == [step]:
             return read_tensors(run / MODEL)

@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP as requests: the current step is finished and saved first."""
 
+import os
 import signal
 import threading
 from types import FrameType
@@ -12,6 +13,8 @@ SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name)
 
 class Interrupt:
     """Records the first signal; a second one has its usual effect.
+
+    Under torchrun every signal is recorded: it forwards its own, and ends what does not end.
 
     >>> with Interrupt() as interrupt:
     ...     signal.raise_signal(signal.SIGINT)
@@ -32,7 +35,8 @@ class Interrupt:
 
     def _record(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
-        self._restore()
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            self._restore()
 
     def __exit__(self, *error: object) -> None:
         self._restore()

@@ -43,6 +43,16 @@ class Metrics:
             self.events.close()
 
 
+class NoMetrics(Metrics):
+    """Writes nothing: the first of several processes does."""
+
+    def __init__(self) -> None: ...
+
+    def write(self, step: int, **values: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl`; a last line that was cut off by a kill is left out.
 
@@ -66,7 +76,7 @@ class Log:
     """Records every step and evaluation, and measures time.
 
     Args:
-        run: the run directory
+        metrics: written to, and closed at the end
         state: of the run; its time, sums and evaluations are updated here
         task: for the names of its unit and metric
         last: the last step, if it is known
@@ -75,14 +85,14 @@ class Log:
 
     def __init__(
         self,
-        run: Path,
+        metrics: Metrics,
         state: State,
         options: Training,
         task: Task,
         last: int | None,
         progress: Progress,
     ) -> None:
-        self.metrics = Metrics(run, state)
+        self.metrics = metrics
         self.state, self.options, self.task, self.last = state, options, task, last
         self.progress = progress
         self.first_step, self.seconds_before = state.step, state.seconds

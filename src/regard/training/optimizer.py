@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from regard.training.config import Training
+from regard.training.weights import copy_into, local_part
 
 
 class AdamW:
@@ -33,10 +34,11 @@ class AdamW:
         parameters = self.parameters.items()
         self.means = {name: torch.zeros_like(p) for name, p in parameters}
         self.squares = {name: torch.zeros_like(p) for name, p in parameters}
-        self.steps = {name: p.new_zeros((), dtype=torch.float32) for name, p in parameters}
+        scalar: dict[str, Any] = {"size": (), "dtype": torch.float32}
+        self.steps = {name: torch.zeros(device=p.device, **scalar) for name, p in parameters}
 
     @torch.no_grad()
-    def step(self, lr: float, count: int) -> float:
+    def step(self, lr: float, count: float) -> float:
         """Update the parameters by the gradients of a summed loss, and clear the gradients.
 
         g = gradient / n · min(1, clip / |gradient / n|) goes into Adam. Clipping: Pascanu et al.
@@ -48,15 +50,19 @@ class AdamW:
         Returns: |gradient / n|; if it is not finite, nothing was changed
         """
         gradients = {n: p.grad for n, p in self.parameters.items() if p.grad is not None}
-        norm = torch.nn.utils.get_total_norm(list(gradients.values())).item() / count
-        if not norm < float("inf"):
-            return norm
-        clip = self.options.clip
-        divisor = torch.tensor(count * max(1.0, norm / clip) if clip else float(count))
-        for matrices in (True, False):
-            group = {name: g for name, g in gradients.items() if (g.dim() > 1) == matrices}
-            if group:
-                self._update(group, lr, self.options.weight_decay if matrices else 0.0, divisor)
+        total = torch.nn.utils.get_total_norm(list(gradients.values()))
+        if hasattr(total, "full_tensor"):  # of sharded gradients
+            total = total.full_tensor()
+        norm = total.item() / count
+        if norm < float("inf"):
+            clip = self.options.clip
+            times = count * max(1.0, norm / clip) if clip else count
+            divisor = torch.tensor(times, dtype=torch.float32, device=total.device)
+            for matrices in (True, False):
+                group = {name: g for name, g in gradients.items() if (g.dim() > 1) == matrices}
+                if group:
+                    decay = self.options.weight_decay if matrices else 0.0
+                    self._update(group, lr, decay, divisor)
         for parameter in self.parameters.values():
             parameter.grad = None
         return norm
@@ -64,11 +70,10 @@ class AdamW:
     def _update(
         self, gradients: dict[str, Tensor], lr: float, decay: float, divisor: Tensor
     ) -> None:
-        names = list(gradients)
-        steps = [self.steps[name] for name in names]
-        parameters: list[Tensor] = [self.parameters[name] for name in names]
-        means = [self.means[name] for name in names]
-        squares = [self.squares[name] for name in names]
+        tables = (self.parameters, gradients, self.means, self.squares, self.steps)
+        parameters, grads, means, squares, steps = (
+            [local_part(table[name]) for name in gradients] for table in tables
+        )
         options: dict[str, Any] = {
             "amsgrad": False,
             "lr": lr,
@@ -79,12 +84,11 @@ class AdamW:
             "maximize": False,
         }
         fused, add = (getattr(torch, name, None) for name in ("_fused_adamw_", "_foreach_add_"))
-        if fused is None or add is None:
-            scaled = [gradient / divisor for gradient in gradients.values()]
+        if fused is None or add is None or divisor.device.type not in ("cpu", "cuda"):
+            scaled = [gradient / divisor for gradient in grads]
             adamw(parameters, scaled, means, squares, [], steps, foreach=False, **options)
             return
         add(steps, 1)
-        grads = list(gradients.values())
         fused(parameters, grads, means, squares, [], steps, grad_scale=divisor, **options)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -103,4 +107,4 @@ class AdamW:
             if name not in own or name not in tensors or own[name].shape != tensors[name].shape:
                 raise ValueError(f"the optimizer's state is of another model: {name} differs")
         for name, tensor in own.items():
-            tensor.copy_(tensors[name])
+            copy_into(tensor, tensors[name])

@@ -29,7 +29,7 @@ def random_state() -> dict[str, Any]:
     legacy = numpy.random.get_state(legacy=True)
     assert isinstance(legacy, tuple)
     kind, keys, position, has_gauss, cached = legacy
-    states = [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
+    states = [torch.get_rng_state(), *(device.get_rng_state() for device in _accelerators())]
     return {
         "python": [version, list(numbers), gauss],
         "numpy": [kind, keys.tolist(), position, has_gauss, cached],
@@ -47,8 +47,15 @@ def restore_random(state: dict[str, Any]) -> None:
         torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8) for text in state["torch"]
     ]
     torch.set_rng_state(cpu)
-    for number, device in enumerate(devices[: torch.cuda.device_count()]):
-        torch.cuda.set_rng_state(device, number)
+    for module, device in zip(_accelerators(), devices, strict=False):
+        module.set_rng_state(device)
+
+
+def _accelerators() -> list[Any]:
+    """The module of the accelerator in use, whose current device has a generator of its own."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return [torch.cuda]
+    return [torch.mps] if torch.backends.mps.is_available() else []
 
 
 @contextmanager

@@ -27,6 +27,7 @@ class State:
     loss: float = 0.0  # summed since the last line of metrics.jsonl
     count: int = 0  # what it was summed over
     total: int = 0  # the same since the run began
+    scale: float = 1.0  # of the loss before its gradient is taken, in float16
     evaluations: list[Evaluation] = field(default_factory=list)
 
     @property

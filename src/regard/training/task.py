@@ -18,8 +18,11 @@ class Task(Protocol):
     """Data, model, loss and metric. Any class with these members can be trained.
 
     A batch is a function of the epoch and the step alone: a resumed run takes the next one and
-    replays nothing. All randomness in `loss` comes from the global generators. `regard.tasks.TASKS`
-    lists what a task needs besides, to be trained from a configuration.
+    replays nothing. Several processes share out the rows of a batch, a tensor or a tuple of
+    tensors with as many rows; a task whose batches are something else has `divisible = False`.
+    All randomness in `loss` comes from the global generators. `evaluate` shares its batches out
+    with `shared`. `regard.tasks.TASKS` lists what a task needs besides, to be trained from a
+    configuration.
     """
 
     unit: str  # what `Loss.count` counts, for display: "tokens"

@@ -37,6 +37,8 @@ def vocabulary_loss(
         targets: whole numbers (n,), from 0 to V − 1
         label_smoothing: ε, at least 0 and below 1
 
+    Under autocast the products are in its dtype, and sums and softmax in float32.
+
     Returns: (), differentiable once in features, weight and bias
     """
     if features.dim() != 2 or weight.dim() != 2 or features.shape[1] != weight.shape[1]:
@@ -49,7 +51,13 @@ def vocabulary_loss(
             f"targets should be whole numbers ({len(features)},), got {targets.dtype} "
             f"{tuple(targets.shape)}"
         )
-    return _VocabularyLoss.apply(features, weight, bias, targets, label_smoothing)
+    kind = features.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return _VocabularyLoss.apply(features, weight, bias, targets, label_smoothing)
+    low = torch.get_autocast_dtype(kind)
+    with torch.autocast(kind, enabled=False):
+        parts = (features.to(low), weight.to(low), None if bias is None else bias.to(low))
+        return _VocabularyLoss.apply(*parts, targets, label_smoothing)
 
 
 class _VocabularyLoss(torch.autograd.Function):
@@ -64,7 +72,7 @@ class _VocabularyLoss(torch.autograd.Function):
     ) -> Tensor:
         wanted = ctx.needs_input_grad[:3]
         slopes = [
-            torch.zeros_like(tensor) if tensor is not None and needed else None
+            torch.zeros_like(tensor, dtype=_wide(tensor)) if tensor is not None and needed else None
             for tensor, needed in zip((features, weight, bias), wanted, strict=True)
         ]
         total = features.new_zeros((), dtype=torch.float64)
@@ -73,12 +81,16 @@ class _VocabularyLoss(torch.autograd.Function):
             rows = slice(first, first + size)
             total += _rows(features[rows], weight, bias, targets[rows], smoothing, rows, slopes)
         ctx.save_for_backward(*slopes)
-        return total.to(features.dtype)
+        ctx.dtype = features.dtype
+        return total.to(_wide(features))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        slopes = (None if slope is None else slope * upstream for slope in ctx.saved_tensors)
+        slopes = (
+            None if slope is None else (slope * upstream).to(ctx.dtype)
+            for slope in ctx.saved_tensors
+        )
         return (*slopes, None, None)
 
 
@@ -93,7 +105,7 @@ def _rows(
 ) -> Tensor:
     """The loss of some rows, whose part of the gradient is added to the slopes."""
     share = smoothing / len(weight)
-    scores = torch.nn.functional.linear(features, weight, bias)  # (rows, V)
+    scores = torch.nn.functional.linear(features, weight, bias).to(_wide(features))  # (rows, V)
     scores = torch.log_softmax(scores, dim=-1, out=scores)
     column = targets.unsqueeze(1)
     loss = (smoothing - 1.0) * scores.gather(1, column).sum(dtype=torch.float64)
@@ -105,10 +117,20 @@ def _rows(
             slope -= share
         slope.scatter_add_(1, column, slope.new_full(column.shape, smoothing - 1.0))
         by_feature, by_weight, by_bias = slopes
-        if by_feature is not None:
-            torch.mm(slope, weight, out=by_feature[rows])
-        if by_weight is not None:
-            by_weight.addmm_(slope.t(), features)
+        factor = slope.to(features.dtype)
+        if by_feature is not None and by_feature.dtype == factor.dtype:
+            torch.mm(factor, weight, out=by_feature[rows])
+        elif by_feature is not None:
+            by_feature[rows] = factor @ weight
+        if by_weight is not None and by_weight.dtype == factor.dtype:
+            by_weight.addmm_(factor.t(), features)
+        elif by_weight is not None:
+            by_weight += factor.t() @ features
         if by_bias is not None:
             by_bias += slope.sum(0)
     return loss
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    """The dtype of sums: float32 for halves, else that of the tensor."""
+    return torch.promote_types(tensor.dtype, torch.float32)

@@ -25,11 +25,42 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     seen: set[tuple] = set()
     for name, tensor in model.state_dict().items():
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        local = local_part(tensor)
+        key = (local.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         if tensor.numel() == 0 or key not in seen:
             seen.add(key)
             found[name] = tensor
     return found
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether each process has only a part of the model's weights."""
+    return any(hasattr(parameter, "to_local") for parameter in model.parameters())
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """The part of a sharded tensor that is in this process; any other tensor as it is."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+@torch.no_grad()
+def copy_into(tensor: Tensor, whole: Tensor) -> None:
+    """Copy a tensor into one of the same shape, of which this process may have only a part."""
+    if hasattr(tensor, "to_local"):
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        assert isinstance(tensor, DTensor)
+        mesh, placements = tensor.device_mesh, tensor.placements
+        whole = distribute_tensor(whole.to(tensor.device), mesh, placements, src_data_rank=None)
+    tensor.copy_(whole)
+
+
+def whole_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The weights of a model, gathered from all processes if it is sharded."""
+    return {
+        name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        for name, tensor in weights(model).items()
+    }
 
 
 def put_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: str = "it") -> None:
@@ -51,9 +82,8 @@ def put_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: str = "
                 f"{source} is of another model: {name} has shape {tuple(tensors[name].shape)} "
                 f"there and {tuple(own[name].shape)} in the model"
             )
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(tensors[name])
+    for name, tensor in own.items():
+        copy_into(tensor, tensors[name])
 
 
 def start_from(model: nn.Module, init: str | None) -> None:
@@ -95,7 +125,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], steps: Sequence[int
     Raises:
         OSError: if the disk is full
     """
-    whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # one key: safetensors writes several in random order
     metadata = json.dumps({"steps": list(steps), "sha256": _checksum(whole, list(steps))})
     try:
