@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser test-all attack lint types format demo studio bench clean
+.PHONY: help install test browser test-all test-gpu attack lint types format demo studio bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ browser: $(INSTALLED) ## test the pages in chromium
 
 test-all: $(INSTALLED) ## every test; with MARK=slow those that `make test` leaves out
 	$(PYTEST) $(if $(MARK),-m "$(MARK)")
+
+test-gpu: $(INSTALLED) ## the tests on CUDA or MPS, skipped without a device
+	$(BIN)/pytest -m gpu -rs tests/test_gpu.py
 
 attack: $(INSTALLED) ## random attacks with new cases, for MINUTES=30
 	@count=$$($(BIN)/pytest --collect-only -q tests/attack | grep -c ::) && \

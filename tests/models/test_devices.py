@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from regard import layers
 from regard.core.mask import causal, lengths
 from regard.core.score import BUILDERS
+from regard.decoding.scores import OutputScorer
 from regard.models import KINDS, build
 from regard.models.classifier import DocumentClassifier
 from regard.models.graph import GraphAttentionNetwork
@@ -203,6 +204,26 @@ def test_a_training_step_runs_on_the_meta_device_with_the_same_shape(name):
     output = train_step(name, "meta")
     assert output.is_meta
     assert output.shape == train_step(name, "cpu").shape
+
+
+SEARCHED = [name for name in CASES if name.partition(",")[0] in {*KINDS} - {"language"}]
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_a_step_of_every_search_runs_on_the_meta_device(name):
+    """Encode, start, step, and the best tokens; reordering beams is indexing, which needs values."""
+    with torch.device("meta"), torch.inference_mode():
+        model = CASES[name][0]().eval()
+        state = model.start(model.encode(ids(B, S), torch.tensor([S, 4])))
+        scorer = OutputScorer(model.output, torch.tensor([0, 1]))
+        tokens = torch.full((B,), 1)
+        for _ in range(2):
+            features, state = model.step(tokens, state)
+            _, best = scorer.top(features, 3, None)
+            tokens = best[:, 0]
+        sums = scorer(features).logits.double().softmax(-1).cumsum(-1)  # what sampling adds
+        assert (sums <= 0.5).sum(-1).is_meta
+    assert best.shape == (B, 3)
 
 
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # of RMSNorm

@@ -77,6 +77,7 @@ def machine() -> dict[str, Any]:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
+        "tested on": "CPUs alone; CUDA and MPS are untested on hardware",
     }
 
 

@@ -26,12 +26,13 @@ def predict_files(
         suffix: of the files written
     """
     from regard.core.files import UNFINISHED, atomic_file
-    from regard.training.processes import expected_world, rank
+    from regard.training.processes import launched
 
     targets = _targets(patterns, folder, suffix)
     check_output(folder / "file")
     folder.mkdir(parents=True, exist_ok=True)
-    own = list(targets.items())[rank() :: expected_world()]
+    rank, world = launched()
+    own = list(targets.items())[rank::world]
     left = [(file, target) for file, target in own if not target.exists()]
     status = StatusLine()
     for number, (file, target) in enumerate(left, start=1):
@@ -39,10 +40,10 @@ def predict_files(
             part.unlink(missing_ok=True)
         with atomic_file(target) as part, part.open("w", encoding="utf-8") as stream:
             stream.writelines(f"{line}\n" for line in answers(file))
-        status.show(f"rank {rank()}: {number} of {len(left)} files")
+        status.show(f"rank {rank}: {number} of {len(left)} files")
     seconds = time.monotonic() - status.start
     done = f"{len(left)} files in {seconds:.0f} s, {len(own) - len(left)} were finished before"
-    print(f"rank {rank()}: {done}", file=sys.stderr)
+    print(f"rank {rank}: {done}", file=sys.stderr)
 
 
 def _targets(patterns: Sequence[str], folder: Path, suffix: str) -> dict[str, Path]:

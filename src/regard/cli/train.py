@@ -57,7 +57,7 @@ def train(
         raise typer.BadParameter("--accept-changed-data is for --resume")
     from regard.training import read_run_config
     from regard.training import train as run_training
-    from regard.training.processes import continues, rank
+    from regard.training.processes import continues, launched
     from regard.training.run_directory import check_free
 
     run, source = _resumed(recipe, out) if resume else _new(recipe, out)
@@ -81,7 +81,7 @@ def train(
         accept_changed_data=accept_changed_data,
         progress=progress(),
     )
-    if rank() == 0:
+    if launched()[0] == 0:
         _report(run, outcome)
 
 

@@ -52,6 +52,8 @@ def unsupported_reason(request: Request) -> str | None:
         return "the kernel has no dropout"
     if request.bias is not None:
         return "the kernel adds no bias"
+    if request.query.device.type not in ("cpu", "meta"):
+        return f"the kernel is for the CPU, not {request.query.device.type}"
     if request.mask is not None and request.mask.key_range(request.grid).full is not True:
         return "the mask is not made of whole intervals of keys"
     return None

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.training.config import Training
 from regard.training.task import Loss, Task
 
-INITIAL_SCALE = 2.0**16  # of a float16 loss
+INITIAL_SCALE = 2.0**6  # of a float16 loss, which is a sum, of gradients up to 1 for each token
 GROW_AFTER = 2000  # steps without overflow after which the scale is doubled
 
 

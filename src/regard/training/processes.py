@@ -21,19 +21,23 @@ from regard.training.config import Config, Distributed, changed_keys, versions
 from regard.training.device import device_of, find_device, to_device
 from regard.training.task import Task
 
-GRACE = 3.0  # seconds in which processes report that they, too, wait for another
+LOST = ("gloo", "NCCL", "pair closure", "Timed out", "Connection closed", "Connection reset")
+"""Words of torch's errors about other processes, not all of which have a type of their own."""
+
+GRACE = 1.0  # seconds in which processes report that they, too, wait for another
 
 Result = TypeVar("Result")
 
 
+def launched() -> tuple[int, int]:
+    """The rank of this process, from 0, and the number of processes that torchrun started."""
+    count = int(os.environ.get("WORLD_SIZE", 1))
+    return (int(os.environ["RANK"]), count) if count > 1 else (0, 1)
+
+
 def rank() -> int:
-    """The number of this process, from 0; 0 if it is alone."""
-    return int(os.environ["RANK"]) if expected_world() > 1 else 0
-
-
-def expected_world() -> int:
-    """The number of processes that torchrun started."""
-    return int(os.environ.get("WORLD_SIZE", 1))
+    """The number of this process among those that train together, from 0."""
+    return dist.get_rank() if world() > 1 else 0
 
 
 def world() -> int:
@@ -55,7 +59,7 @@ def joined(config: Config) -> Iterator[None]:
         RuntimeError: if a process does not join, or does not answer later, naming it
         ValueError: if the processes have other versions or configurations
     """
-    expected = expected_world()
+    own, expected = launched()
     if expected == 1 or world() > 1:
         yield
         return
@@ -68,15 +72,15 @@ def joined(config: Config) -> Iterator[None]:
         dist.init_process_group(backend, timeout=timedelta(seconds=options.timeout))
     except (dist.DistError, RuntimeError, ValueError) as error:
         raise RuntimeError(
-            f"rank {rank()} waited {options.timeout:g} s for {expected} processes to join: check "
+            f"rank {own} waited {options.timeout:g} s for {expected} processes to join: check "
             f"that torchrun was started on every machine ({_first_line(error)})"
         ) from error
     try:
         _check_equal(config)
         yield
     except RuntimeError as error:  # the group stays: operations on it may still be waiting
-        if isinstance(error, dist.DistError) or "gloo" in str(error) or "NCCL" in str(error):
-            raise RuntimeError(_lost(options, error)) from error
+        if isinstance(error, dist.DistError) or any(word in str(error) for word in LOST):
+            raise RuntimeError(_lost(options)) from error
         raise
     time.sleep(0.1)  # gloo's thread may still free the last operation; torch would deadlock
     dist.destroy_process_group()
@@ -126,7 +130,7 @@ def gathered(value: Result) -> list[Result]:
 def shared(batches: Iterable[Any], model: nn.Module) -> Iterator[Any]:
     """The batches that this process evaluates, on the device of the model."""
     device = device_of(model)
-    for batch in islice(batches, rank() if world() > 1 else 0, None, world()):
+    for batch in islice(batches, rank(), None, world()):
         yield to_device(batch, device)
 
 
@@ -215,13 +219,13 @@ def _check_equal(config: Config) -> None:
     on_first(compare)
 
 
-def _lost(options: Distributed, error: BaseException) -> str:
+def _lost(options: Distributed) -> str:
     """The error when another process is gone or hangs: those that do not report it themselves."""
     store = dist.distributed_c10d._get_default_store()
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
         store.set(f"waiting/{attempt}/{rank()}", "")
-        time.sleep(GRACE)
+        time.sleep(GRACE if rank() else 2 * GRACE)  # the first may be where the others look it up
         keys = {number: f"waiting/{attempt}/{number}" for number in range(world())}
         missing = [str(number) for number, key in keys.items() if not store.check([key])]
     except (dist.DistError, RuntimeError):  # its host is gone
@@ -230,7 +234,7 @@ def _lost(options: Distributed, error: BaseException) -> str:
     who = f"{names} ended or did not answer for {options.timeout:g} s" if missing else "timed out"
     return (
         f"rank {rank()}: {who}; the last checkpoint is kept, and torchrun --max-restarts 3 would "
-        f"resume from it ({_first_line(error)})"
+        "resume from it"
     )
 
 

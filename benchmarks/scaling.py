@@ -1,0 +1,194 @@
+"""Several processes, precisions and large corpora, measured: the figures of docs/scaling.md.
+
+python -m benchmarks.scaling throughput     two processes of a thread, one process of two
+python -m benchmarks.scaling precision      bfloat16 and float32: speed and loss
+python -m benchmarks.scaling shard          the losses of FSDP2 and of DDP, step by step
+python -m benchmarks.scaling faults         runs whose worker is killed at a random moment
+python -m benchmarks.scaling memory         a corpus of 20 million pairs
+"""
+
+import argparse
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from regard.training.metrics import read_metrics
+
+COPY = ["data.count=2000", "data.valid_count=50", "data.tokens=2000", "model.dropout=0.1"]
+SMALL = """
+task = "translate"
+data = { name = "copy" }
+model = { kind = "transformer", dim = 64, heads = 4, hidden = 128, layers = 2 }
+training = { lr = 1e-3, threads = 1, device = "cpu", log_every = 1 }
+"""
+
+
+def train(
+    recipe: str, run: Path, settings: list[str], processes: int = 1, more: tuple[str, ...] = ()
+) -> subprocess.Popen[bytes]:
+    """Start `regard train`, under torchrun if there are several processes."""
+    start = [sys.executable]
+    if processes > 1:
+        start += ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), *more]
+    command = [*start, "-m", "regard", "train", recipe, "--out", str(run)]
+    for setting in settings:
+        command += ["--set", setting]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def finished(process: subprocess.Popen[bytes], run: Path) -> Path:
+    """Wait for a run that must succeed."""
+    if process.wait():
+        raise SystemExit(f"{run} failed")
+    return run
+
+
+def logged(run: Path, key: str) -> list[float]:
+    """The values of a key of `metrics.jsonl`."""
+    return [line[key] for line in read_metrics(run / "metrics.jsonl") if key in line]
+
+
+def throughput(folder: Path, steps: int) -> None:
+    """Tokens per second of Multi30k's Transformer; the first interval is not counted."""
+    each = max(1, steps // 4)
+    settings = [f"training.steps={steps}", "training.epochs=", "training.minutes="]
+    settings += [f"training.log_every={each}", "training.evaluate_every=1000000"]
+    settings += ["data.valid_count=20", "training.warmup=10"]
+    speeds = {}
+    for processes, threads in ((1, 2), (2, 1)):
+        run = folder / f"{processes}"
+        own = [*settings, f"training.threads={threads}"]
+        finished(train("multi30k", run, own, processes), run)
+        speeds[processes] = statistics.median(logged(run, "tokens_per_second")[1:])
+        print(f"{processes} × {threads} threads: {speeds[processes]:,.0f} tokens/s", flush=True)
+    print(f"ratio {speeds[2] / speeds[1]:.3f}")
+
+
+def precision(folder: Path, steps: int) -> None:
+    """Speed and last loss of Multi30k's Transformer in both precisions."""
+    settings = [f"training.steps={steps}", "training.epochs=", "training.minutes="]
+    settings += [f"training.log_every={max(1, steps // 4)}", "data.valid_count=20"]
+    settings += ["training.evaluate_every=1000000", "training.warmup=10", "training.threads=2"]
+    for name in ("float32", "bfloat16"):
+        run = folder / name
+        finished(train("multi30k", run, [*settings, f"training.precision={name}"]), run)
+        speed = statistics.median(logged(run, "tokens_per_second")[1:])
+        losses, valid = logged(run, "loss"), logged(run, "valid/loss")
+        print(f"{name}: {speed:,.0f} tokens/s, loss {losses[-1]:.4f}, valid {valid[-1]:.4f}")
+
+
+def shard(folder: Path, steps: int) -> None:
+    """The largest difference of the losses of DDP and FSDP2, without dropout."""
+    settings = [*COPY, f"training.steps={steps}", "model.dropout=0.0", "training.eps=1e-6"]
+    losses = []
+    for value in ("false", "true"):
+        run = folder / value
+        own = [*settings, f"distributed.shard={value}"]
+        finished(train(str(folder / "small.toml"), run, own, 2), run)
+        losses.append(logged(run, "loss"))
+    pairs = list(zip(*losses, strict=True))
+    apart = max(abs(one - other) / one for one, other in pairs)
+    print(f"{len(pairs)} steps, loss {pairs[0][0]:.3f} to {pairs[-1][0]:.3f}: at most {apart:.1e}")
+
+
+def faults(folder: Path, runs: int, steps: int) -> None:
+    """How many runs, of which a worker is killed by SIGKILL, end with the same bytes."""
+    settings = [*COPY, f"training.steps={steps}", "training.save_every=10"]
+    recipe = str(folder / "small.toml")
+    whole = folder / "whole"
+    began = time.monotonic()
+    finished(train(recipe, whole, settings, 2), whole)
+    seconds = logged(whole, "seconds")[-1]
+    expected, same = (whole / "model.safetensors").read_bytes(), 0
+    print(f"undisturbed: {time.monotonic() - began:.0f} s", flush=True)
+    rng = random.Random(1)
+    for number in range(runs):
+        run = folder / str(number)
+        process = train(recipe, run, settings, 2, ("--max-restarts", "3"))
+        while not (run / "metrics.jsonl").exists():
+            time.sleep(0.05)
+        time.sleep(rng.uniform(0, 0.9 * seconds))
+        workers = _children(process.pid)
+        victim = rng.choice(workers) if workers else None
+        step = len(logged(run, "loss"))
+        if victim is not None:
+            os.kill(victim, signal.SIGKILL)
+        finished(process, run)
+        same += (run / "model.safetensors").read_bytes() == expected
+        print(f"run {number}: killed at step {step}; {same} of {number + 1} the same", flush=True)
+
+
+def memory(folder: Path, pairs: int, processes: int) -> None:
+    """The most memory that no file backs, of any process, over 200 steps on generated pairs."""
+    file = folder / "pairs.tsv"
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    for path, count in ((file, pairs), (folder / "valid.tsv", 50)):
+        with path.open("w") as stream:
+            for number in range(count):
+                digits = [words[int(digit)] for digit in f"{number:08}"]
+                stream.write(f"{' '.join(digits)}\t{' '.join(digits[::-1])}\n")
+    settings = [f"data.{split}={folder / 'valid.tsv'}" for split in ("valid", "test")]
+    settings += ["data.name=", f"data.train={file}", f"data.store={folder / 'store'}"]
+    settings += ["data.source_tokenizer=words", "data.target_tokenizer=words", "data.tokens=2048"]
+    settings += ["training.steps=200", "training.evaluate_every=1000", "training.log_every=50"]
+    began, most, run = time.monotonic(), 0, folder / "run"
+    process = train(str(folder / "small.toml"), run, settings, processes)
+    first_step = None
+    while process.poll() is None:
+        most = max([most, *map(_private, [process.pid, *_children(process.pid)])])
+        if first_step is None and (run / "metrics.jsonl").exists():
+            first_step = time.monotonic() - began
+        time.sleep(0.2)
+    finished(process, run)
+    print(f"{pairs:,} pairs: at most {most / 2**20:,.0f} MB of anonymous memory in a process")
+    print(f"{first_step:.0f} s to the first step, {time.monotonic() - began:.0f} s in all")
+
+
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True)
+    return [int(line) for line in found.stdout.split()]
+
+
+def _private(pid: int) -> int:
+    """Bytes of memory that no file backs."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return int(found[1]) * 1024 if (found := re.search(r"RssAnon:\s+(\d+)", status)) else 0
+
+
+def main() -> None:
+    """Measure what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["throughput", "precision", "shard", "faults", "memory"])
+    parser.add_argument("--steps", type=int, help="of a run [default: 24, 200 or 60]")
+    parser.add_argument("--runs", type=int, default=20, help="to kill")
+    parser.add_argument("--pairs", type=int, default=20_000_000, help="of the large corpus")
+    parser.add_argument("--processes", type=int, default=1, help="that train on it")
+    given = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "small.toml").write_text(SMALL)
+        if given.what == "throughput":
+            throughput(folder, given.steps or 24)
+        elif given.what == "precision":
+            precision(folder, given.steps or 24)
+        elif given.what == "shard":
+            shard(folder, given.steps or 200)
+        elif given.what == "faults":
+            faults(folder, given.runs, given.steps or 60)
+        else:
+            memory(folder, given.pairs, given.processes)
+
+
+if __name__ == "__main__":
+    main()
