@@ -5,6 +5,7 @@ python -m benchmarks.scaling precision      bfloat16 and float32: speed and loss
 python -m benchmarks.scaling shard          the losses of FSDP2 and of DDP, step by step
 python -m benchmarks.scaling faults         runs whose worker is killed at a random moment
 python -m benchmarks.scaling memory         a corpus of 20 million pairs
+python -m benchmarks.scaling growth         a training step against length and width
 """
 
 import argparse
@@ -18,9 +19,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from regard.models import build
 from regard.training.metrics import read_metrics
 
+COMMANDS = ["throughput", "precision", "shard", "faults", "memory", "growth"]
 COPY = ["data.count=2000", "data.valid_count=50", "data.tokens=2000", "model.dropout=0.1"]
 SMALL = """
 task = "translate"
@@ -98,7 +104,30 @@ def shard(folder: Path, steps: int) -> None:
     print(f"{len(pairs)} steps, loss {pairs[0][0]:.3f} to {pairs[-1][0]:.3f}: at most {apart:.1e}")
 
 
-def faults(folder: Path, runs: int, steps: int) -> None:
+def growth() -> None:
+    """Seconds of a step of 2,048 target tokens, as multiples of the first row."""
+    torch.set_num_threads(1)
+    for title, sizes in (("length", (32, 64, 128, 256, 512)), ("width", (64, 128, 256, 512))):
+        first = None
+        for size in sizes:
+            length, dim = (size, 128) if title == "length" else (64, size)
+            options: dict[str, Any] = {"dim": dim, "heads": 4, "hidden": 4 * dim, "layers": 2}
+            model: Any = build(
+                "transformer", source_vocabulary=1000, target_vocabulary=1000, **options
+            )
+            ids = torch.randint(4, 1000, (2048 // length, length))
+            times = []
+            for _ in range(5):
+                began = time.perf_counter()
+                loss = model.output(model(ids, None, ids)).logsumexp(-1).sum()
+                loss.backward()
+                times.append(time.perf_counter() - began)
+            seconds = statistics.median(times[1:])
+            first = first or seconds
+            print(f"{title} {size}: {seconds * 1000:.0f} ms, {seconds / first:.2f} ×", flush=True)
+
+
+def faults(folder: Path, runs: int, steps: int, seed: int) -> None:
     """How many runs, of which a worker is killed by SIGKILL, end with the same bytes."""
     settings = [*COPY, f"training.steps={steps}", "training.save_every=10"]
     recipe = str(folder / "small.toml")
@@ -108,7 +137,7 @@ def faults(folder: Path, runs: int, steps: int) -> None:
     seconds = logged(whole, "seconds")[-1]
     expected, same = (whole / "model.safetensors").read_bytes(), 0
     print(f"undisturbed: {time.monotonic() - began:.0f} s", flush=True)
-    rng = random.Random(1)
+    rng = random.Random(seed)
     for number in range(runs):
         run = folder / str(number)
         process = train(recipe, run, settings, 2, ("--max-restarts", "3"))
@@ -168,9 +197,10 @@ def _private(pid: int) -> int:
 def main() -> None:
     """Measure what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["throughput", "precision", "shard", "faults", "memory"])
+    parser.add_argument("what", choices=COMMANDS)
     parser.add_argument("--steps", type=int, help="of a run [default: 24, 200 or 60]")
     parser.add_argument("--runs", type=int, default=20, help="to kill")
+    parser.add_argument("--seed", type=int, default=1, help="of the moments to kill at")
     parser.add_argument("--pairs", type=int, default=20_000_000, help="of the large corpus")
     parser.add_argument("--processes", type=int, default=1, help="that train on it")
     given = parser.parse_args()
@@ -185,7 +215,9 @@ def main() -> None:
         elif given.what == "shard":
             shard(folder, given.steps or 200)
         elif given.what == "faults":
-            faults(folder, given.runs, given.steps or 60)
+            faults(folder, given.runs, given.steps or 60, given.seed)
+        elif given.what == "growth":
+            growth()
         else:
             memory(folder, given.pairs, given.processes)
 

@@ -211,7 +211,7 @@ SEARCHED = [name for name in CASES if name.partition(",")[0] in {*KINDS} - {"lan
 
 @pytest.mark.parametrize("name", SEARCHED)
 def test_a_step_of_every_search_runs_on_the_meta_device(name):
-    """Encode, start, step, and the best tokens; reordering beams is indexing, which needs values."""
+    """Encode, start, step, the best tokens; reordering beams is indexing, which needs values."""
     with torch.device("meta"), torch.inference_mode():
         model = CASES[name][0]().eval()
         state = model.start(model.encode(ids(B, S), torch.tensor([S, 4])))
