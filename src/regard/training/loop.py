@@ -102,8 +102,8 @@ def train(
         newest = on_first(open_directory)
         interrupt = stack.enter_context(Interrupt())
         state = State() if newest is None else load_checkpoint(newest, model, optimizer)
-        if options.precision == "float16" and state.scale == 1.0:
-            state.scale = INITIAL_SCALE
+        if (options.precision == "float16") != (state.scale > 1.0):  # new, or set to another one
+            state.scale = INITIAL_SCALE if options.precision == "float16" else 1.0
         if over := on_first(lambda: finished(run, state, options)):
             return over
         last = last_step(task, options)
