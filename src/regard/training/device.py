@@ -55,8 +55,9 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device of a model's parameters."""
-    return next(model.parameters()).device
+    """The device of a model's parameters; the CPU if it has none."""
+    first = next(model.parameters(), None)
+    return torch.device("cpu") if first is None else first.device
 
 
 class TaskLoss(nn.Module):
