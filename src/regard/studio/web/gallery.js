@@ -6,6 +6,13 @@ import { get, post } from "studio/api.js";
 import { lines } from "studio/chart.js";
 import { Room } from "studio/room.js";
 
+const SHELVES = { // titles that are translated; what stands in a card is in English
+  ko: {
+    "Score functions": "점수 함수", Normalizers: "정규화", Masks: "마스크", "Local and hard": "지역·하드 어텐션", "Several heads": "여러 헤드",
+    Positions: "위치", Efficient: "효율적인 어텐션", "Two inputs, levels, graphs, memory": "두 입력, 계층, 그래프, 메모리",
+  },
+};
+
 export class GalleryRoom extends Room {
   async build() {
     const waiting = element("p", { class: "empty", role: "status" }, this.text("galleryWait"));
@@ -19,7 +26,8 @@ export class GalleryRoom extends Room {
     this.filter = element("input", { type: "search", value: this.given.get("find") ?? "", oninput: () => this.find() });
     this.append(this.control("find", this.filter));
     for (const [room, own] of rooms) {
-      this.append(element("section", { class: "shelf", "aria-label": room }, element("h3", {}, room), element("div", { class: "exhibits" }, ...own.map((each) => this.card(each)))));
+      const title = SHELVES[this.studio.language]?.[room] ?? room;
+      this.append(element("section", { class: "shelf", "aria-label": title }, element("h3", {}, title), element("div", { class: "exhibits" }, ...own.map((each) => this.card(each)))));
     }
     this.find();
     const wanted = this.given.get("name");

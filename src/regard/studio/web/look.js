@@ -38,6 +38,9 @@ export class Look extends InputRoom {
     this.looked = looked;
     this.answer.hidden = false;
     this.output.textContent = looked.output || "∅";
+    const isLong = looked.output.split("\n").length > 3;
+    this.output.classList.toggle("long", isLong);
+    this.output.tabIndex = isLong ? 0 : -1; // it scrolls
     this.words.replaceChildren(...looked.words.map((word, place) => this.word(word, place)));
     for (const part of [this.words, this.answer.querySelector(".word-help")]) part.hidden = !looked.words.length;
     this.beamSection.hidden = looked.candidates.length < 2;
