@@ -83,6 +83,7 @@ def test_a_checkpoint_has_its_own_weights(client, home):
     [
         ({"text": ""}, 422, "empty text"),
         ({"text": "x" * 20_001}, 422, "text: string should have at most 20000"),
+        ({"text": "ab" * 301}, 422, "the text has 602 tokens; the studio takes up to 600"),
         ({"prefix": [10**6]}, 422, "prefix should be ids"),
         ({"run": "nobody"}, 404, "there is no run named 'nobody'"),
         ({"run": "../letters"}, 404, "there is no run named"),

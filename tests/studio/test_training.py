@@ -1,5 +1,8 @@
 """Trainings that the studio starts: processes of their own, found again by their directory."""
 
+import json
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -51,6 +54,13 @@ def test_a_training_runs_pauses_resumes_and_survives_the_studio(serve, tmp_path)
     step = until(lambda: jobs.progress("new").checkpoints)[0]
     given = {"run": "new", "text": "cab", "checkpoint": step, "beam": 1}
     assert other("POST", "/api/v1/look", given).status == 200
+    record = json.loads((home / ".studio" / "new.json").read_text())
+    os.killpg(record["process"], signal.SIGKILL)  # a kill is not a failure: it can be resumed
+    assert until(lambda: jobs.state("new") == "stopped")
+    answer = other("POST", "/api/v1/training/control", {"run": "new", "action": "resume"})
+    assert answer.json["state"] == "running"
+    before = jobs.progress("new").checkpoints[-1]
+    until(lambda: jobs.progress("new").checkpoints[-1] > before)
     answer = other("POST", "/api/v1/training/control", {"run": "new", "action": "stop"})
     assert until(lambda: jobs.state("new") == "stopped")
     events = other("GET", "/api/v1/training/events?run=new").body.decode()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from regard.decoding import Hypothesis
-from regard.studio.look import answer, page_data
+from regard.studio.look import answer, page_data, parse_text
 from regard.studio.messages import Compared, Comparison, PageData
 from regard.studio.runs import Runs, describe, final_metrics
 from regard.tasks import Translator
@@ -16,7 +16,7 @@ def compare(runs: Runs, given: Comparison) -> list[Compared]:
     for name in given.runs:
         try:
             predictor = runs.predictor(name)
-            input = predictor.parse(given.text)
+            input = parse_text(predictor, given.text)
             looked = answer(predictor, input, beam=5 if isinstance(predictor, Translator) else 1)
             entropy, same = None, None
             if isinstance(predictor, Translator):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from regard.studio.look import answer, output_words, page_data
+from regard.studio.look import answer, output_words, page_data, parse_text
 from regard.studio.messages import Candidate, Change, Edit, Edited, EditedLook
 from regard.studio.runs import Runs
 from regard.tasks import Translator
@@ -18,7 +18,7 @@ def edited(runs: Runs, given: EditedLook) -> Edited:
     query at each step, so that cells are rows of the output.
     """
     predictor = runs.predictor(given.run)
-    input = predictor.parse(given.text)
+    input = parse_text(predictor, given.text)
     if not isinstance(predictor, Translator):
         before = answer(predictor, input)
         with _edits(predictor, given.edits):

@@ -12,7 +12,7 @@ from regard.attention.observer import observed
 from regard.core.mask import Mask
 from regard.core.normalize import NORMALIZERS
 from regard.core.score import Additive, Cosine, Dot, ScaledDot, Score
-from regard.studio.look import page_data
+from regard.studio.look import page_data, parse_text
 from regard.studio.messages import FreeAttention, FreeResult, ModelAttention
 from regard.studio.runs import Runs
 from regard.trace import Trace
@@ -55,7 +55,7 @@ def attend(given: FreeAttention) -> FreeResult:
 def attend_in_model(runs: Runs, given: ModelAttention) -> FreeResult:
     """Return every step for the queries, keys and values of one head of a model."""
     predictor = runs.predictor(given.run)
-    trace = predictor.trace(predictor.parse(given.text))
+    trace = predictor.trace(parse_text(predictor, given.text))
     call = next((each for each in trace.calls if each.name == given.layer), None)
     if call is None:
         raise RequestError(422, f"{given.run} has no attention named {given.layer!r}", "layer")

@@ -23,6 +23,8 @@ from regard.training.run_directory import check_free
 from regard.web import RequestError
 
 FOLDER = ".studio"  # beside the runs: logs, process numbers and configurations of trainings
+ERROR = "regard: "  # how the command begins a sentence about an error
+KILLED = "the training was killed before its first checkpoint"
 MOST_RUNNING = 2
 MOST_POINTS = 2000
 DEFAULTS = ("training.keep=100", "training.log_every=10")  # for the slider and the curve
@@ -112,7 +114,7 @@ class Jobs:
         metrics = run / "metrics.jsonl"
         if metrics.is_file() and any("finished" in line for line in read_metrics(metrics)[-3:]):
             return "finished"
-        if self._record(name) and not self._was_stopped(name):
+        if self._record(name) and (self._error(name) or not checkpoints(run)):
             return "failed"
         return "stopped" if checkpoints(run) else "unknown"
 
@@ -130,7 +132,7 @@ class Jobs:
             known=len(lines),
             checkpoints=checkpoints(run),
             metric=metric,
-            message=self._last_line(name) if state == "failed" else None,
+            message=(self._error(name) or KILLED) if state == "failed" else None,
         )
 
     def is_alive(self, name: str) -> bool:
@@ -170,14 +172,13 @@ class Jobs:
         file = self.folder / f"{name}.json"
         return json.loads(file.read_text("utf-8")) if file.is_file() else {}
 
-    def _was_stopped(self, name: str) -> bool:
-        return "stopped after step" in self._last_line(name)
-
-    def _last_line(self, name: str) -> str:
+    def _error(self, name: str) -> str | None:
+        """The last line of the log, if it is an error of the command."""
         file = self.folder / f"{name}.log"
         text = file.read_text("utf-8", "replace")[-4000:] if file.is_file() else ""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1][:500] if lines else "the training ended without a message"
+        is_error = bool(lines) and lines[-1].startswith(ERROR)
+        return lines[-1].removeprefix(ERROR)[:500] if is_error else None
 
 
 def _point(line: dict[str, Any]) -> Point:

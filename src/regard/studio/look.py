@@ -24,7 +24,7 @@ from regard.visual.page.payload import payload
 from regard.visual.views import VIEWS
 
 GENERATED_TOKENS = 40  # that a language model continues with
-SHOWN_EXAMPLES = 12
+MOST_TOKENS = 600  # of a text to translate
 SHOWN_HYPOTHESES = 5
 MEDIA = {
     "png": "image/png",
@@ -45,19 +45,27 @@ def page_data(trace: Trace) -> PageData | None:
 
 def examples(runs: Runs, name: str) -> tuple[list[str], int]:
     """Return test examples as texts, if they are texts, and how many there are."""
-    predictor = runs.predictor(name)
-    try:
-        found = predictor.examples(SHOWN_EXAMPLES)
-    except (OSError, ValueError):  # data that is not here any more
-        return [], 0
+    found = runs.examples(name)
     return [one for one in found if isinstance(one, str)], len(found)
 
 
-def _input(predictor: Any, given: Look) -> Any:
+def parse_text(predictor: Any, text: str) -> Any:
+    """Return the input that a text describes.
+
+    Raises:
+        ValueError: if it describes none, or is too long to be translated while one waits
+    """
+    if isinstance(predictor, Translator) and predictor.source is not None:
+        count = len(predictor.source.encode(text))
+        if count > MOST_TOKENS:
+            raise ValueError(f"the text has {count:,} tokens; the studio takes up to {MOST_TOKENS}")
+    return predictor.parse(text)
+
+
+def _input(runs: Runs, predictor: Any, given: Look) -> Any:
     if given.text is not None:
-        return predictor.parse(given.text)
-    number = given.example or 0
-    found = predictor.examples(number + 1)
+        return parse_text(predictor, given.text)
+    number, found = given.example or 0, runs.examples(given.run)
     if len(found) <= number:
         raise ValueError(f"the run has {len(found)} test examples, got example {number}")
     return found[number]
@@ -81,7 +89,7 @@ def look(runs: Runs, given: Sequence[Look]) -> list[Looked | Exception]:
         inputs: dict[int, Any] = {}
         for number in numbers:
             try:
-                inputs[number] = _input(predictor, given[number])
+                inputs[number] = _input(runs, predictor, given[number])
             except Exception as error:
                 found[number] = error
         prefixes = {number: given[number].prefix for number in inputs}
@@ -174,7 +182,7 @@ def output_words(best: Hypothesis, trace: Trace) -> list[Word]:
 def file(runs: Runs, given: File) -> tuple[bytes, str]:
     """Return a view as a file, and its media type."""
     predictor = runs.predictor(given.run, given.checkpoint)
-    input = _input(predictor, given)
+    input = _input(runs, predictor, given)
     if isinstance(predictor, Translator):
         found = predictor.search([input], beam=given.beam, prefixes=[given.prefix])
         trace = predictor.trace(input, written=found[0][0])

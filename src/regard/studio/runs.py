@@ -12,6 +12,7 @@ from regard.training.weights import put_weights, read_tensors
 
 MOST_RUNS = 500
 MOST_LOADED = 6  # models in memory
+SHOWN_EXAMPLES = 12
 PATTERNS = ("*/config.toml", "*/*/config.toml")
 
 
@@ -26,6 +27,7 @@ class Runs:
     def __init__(self, folders: Sequence[Path], home: Path) -> None:
         self.folders, self.home = [*folders, home], home
         self._found: dict[str, Path] = {}
+        self._examples: dict[str, tuple[Any, list[Any]]] = {}
         self._loaded: OrderedDict[tuple[Path, int | None], tuple[float, Any]] = OrderedDict()
 
     def find(self) -> dict[str, Path]:
@@ -81,7 +83,19 @@ class Runs:
         self._loaded.move_to_end(key)
         while len(self._loaded) > MOST_LOADED:
             self._loaded.popitem(last=False)
+            self._examples.clear()
         return self._loaded[key][1]
+
+    def examples(self, name: str) -> list[Any]:
+        """Return the first test examples of a run; none if its data is not here any more."""
+        predictor = self.predictor(name)
+        if self._examples.get(name, (None,))[0] is not predictor:
+            try:
+                found = predictor.examples(SHOWN_EXAMPLES)
+            except (OSError, ValueError):
+                found = []
+            self._examples[name] = predictor, found
+        return self._examples[name][1]
 
     def _directories(self) -> Iterator[Path]:
         """Run directories, resolved; a link that leads out of its folder is left out."""
