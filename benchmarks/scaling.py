@@ -91,8 +91,12 @@ def precision(folder: Path, steps: int) -> None:
 
 
 def shard(folder: Path, steps: int) -> None:
-    """The largest difference of the losses of DDP and FSDP2, without dropout."""
-    settings = [*COPY, f"training.steps={steps}", "model.dropout=0.0", "training.eps=1e-6"]
+    """The largest difference of the losses of DDP and FSDP2, without dropout.
+
+    With a smaller ε Adam divides rounding by rounding where a gradient is 0, and any two float32
+    trainings drift apart.
+    """
+    settings = [*COPY, f"training.steps={steps}", "model.dropout=0.0", "training.eps=1e-3"]
     losses = []
     for value in ("false", "true"):
         run = folder / value

@@ -76,6 +76,7 @@ def test_the_number_of_processes_does_not_change_the_training(crew, alone, tmp_p
         torch.testing.assert_close(outcome["metrics"], expected["metrics"], rtol=1e-4, atol=0.0)
 
 
+@pytest.mark.slow
 def test_a_whole_run_learns_the_same(crew, tmp_path):
     values = copying(steps=None, epochs=6, accumulate=2, lr=0.03)
     del values["training"]["steps"]
@@ -88,6 +89,7 @@ def test_a_whole_run_learns_the_same(crew, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_sharded_checkpoint_is_resumed_by_any_number_of_processes(crew, alone, tmp_path):
     run = tmp_path / "run"
     crew.train(run, copying(1, shard=True), 2)
@@ -103,6 +105,7 @@ def test_a_sharded_checkpoint_is_resumed_by_any_number_of_processes(crew, alone,
     assert max(checkpoints(run)) == 4
 
 
+@pytest.mark.slow
 def test_a_damaged_shard_is_reported(crew, tmp_path):
     crew.train(tmp_path / "run", copying(1, shard=True), 2)
     (file,) = tmp_path.glob("run/checkpoints/*/shard-00002*")
@@ -119,6 +122,7 @@ def undisturbed(crew, tmp_path_factory):
     return (run / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_named_and_the_resumed_run_ends_with_the_same_bytes(
     crew, undisturbed, tmp_path
 ):
@@ -133,6 +137,7 @@ def test_a_killed_worker_is_named_and_the_resumed_run_ends_with_the_same_bytes(
     assert (run / "model.safetensors").read_bytes() == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", [17, 33])
 def test_rank_0_killed_at_a_file_operation_loses_nothing(crew, undisturbed, tmp_path, operation):
     run = tmp_path / "run"
@@ -153,6 +158,7 @@ def test_a_full_disk_ends_all_processes_and_keeps_the_last_checkpoint(crew, tmp_
     assert list(checkpoints(run)) == [2]
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_named(crew, tmp_path):
     waiting, _ = crew.train(tmp_path / "run", largest(timeout=2.0), 2, stop=[1, 4])
     assert "rank 0: rank 1 ended or did not answer for 2 s" in waiting

@@ -17,16 +17,17 @@ CONFIG = """
 task = "translate"
 data = { name = "copy", count = 200, valid_count = 7, tokens = 400 }
 model = { kind = "luong", embedding = 8, hidden = 16, dropout = 0.2 }
-training = { steps = 40, save_every = 5, log_every = 1, threads = 1, device = "cpu" }
+training = { save_every = 5, log_every = 1, threads = 1, device = "cpu" }
 """
 
 
 def torchrun(tmp_path, run, *options):
     (tmp_path / "copy.toml").write_text(CONFIG)
     source = Path(__file__).parents[2] / "src"
-    launch = [sys.executable, "-m", "torch.distributed.run", *options]
+    launch = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "regard", "train"]
+    own = [str(tmp_path / "copy.toml"), "--out", str(run), "--set", "training.steps=40"]
     return subprocess.Popen(
-        [*launch, "-m", "regard", "train", str(tmp_path / "copy.toml"), "--out", str(run)],
+        [*launch, *own],
         env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

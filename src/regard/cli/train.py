@@ -61,10 +61,11 @@ def train(
     from regard.training.run_directory import check_free
 
     run, source = _resumed(recipe, out) if resume else _new(recipe, out)
-    resume = resume or continues(run)
+    again = continues(run)  # torchrun started the command again as it was
+    resume = resume or again
     check_output(run)
     if resume:
-        file = source if isinstance(source, Path) else None
+        file = source if isinstance(source, Path) and not again else None
         source = read_run_config(run).model_dump(exclude_none=True)
         _note_changes(file, source, run)
     config = _read(source, settings or [])
