@@ -147,6 +147,7 @@ def test_a_store_is_read_again_only_if_the_file_has_changed(tmp_path):
     assert (tmp_path / "s" / "train.arrow").stat().st_mtime_ns == written
     assert list(again) == list(first) == [("a", "b"), ("d", "e")]
     assert str(again.report) == str(first.report)
+    assert again.origin is not None  # mapped, not a list in memory
     assert again.report.count == 1
     file.write_text("a\tb\nc\td\nd\te\n")
     assert len(read("train", **settings)) == 3

@@ -80,6 +80,8 @@ class Pairs(Sequence[Pair]):
     @overload
     def __getitem__(self, index: slice) -> "Pairs": ...
     def __getitem__(self, index: int | slice) -> "Pair | Pairs":
+        if index == slice(None):
+            return self  # a list of all would not fit into memory
         if isinstance(index, slice):
             return Pairs(self.sources[index], self.targets[index], self.report)
         return self.sources[index], self.targets[index]
