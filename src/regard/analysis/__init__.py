@@ -39,6 +39,7 @@ from regard.analysis.heads import (
     similarity,
     sink_mass,
 )
+from regard.analysis.steps import Steps, attention_steps
 from regard.analysis.words import by_words, merge_words, word_groups, word_labels
 
 __all__ = [
@@ -50,8 +51,10 @@ __all__ = [
     "HeadDiagnostics",
     "HeadSums",
     "Pairs",
+    "Steps",
     "ablate",
     "alignment_error",
+    "attention_steps",
     "by_words",
     "cross_attention",
     "diagnose",

@@ -54,6 +54,7 @@ class AttentionCall(NamedTuple):
     tensors: tuple[tuple[str, Tensor], ...] = ()  # the inputs of a request that is yet to be made
     module: nn.Module | None = None  # that called; None outside of methods with `@observed`
     weights: Tensor | None = None  # of the map, or of edges (E, heads), if the call computed them
+    layer_inputs: Callable[[], tuple[Tensor, ...]] | None = None  # three, before the projections
 
     def attention_map(self) -> AttentionMap:
         """The lazy map of the call."""

@@ -53,7 +53,9 @@ def claims(
         if not as_json:
             print(f"{CLAIMS[name].sentence}\n\n{findings[name]}\n", flush=True)
         if out is not None and findings[name].charts:
-            print(_draw(findings[name], out / f"{name}.png"), file=sys.stderr)
+            path = out / f"{name}.png"
+            _draw(findings[name], path)
+            print(path, file=sys.stderr)
     if as_json:
         write_json(
             {
@@ -63,8 +65,8 @@ def claims(
         )
 
 
-def _draw(finding: "Finding", path: Path) -> Path:
+def _draw(finding: "Finding", path: Path) -> None:
     from regard.visual.figure.lines import Panel, panels
 
     shown = [Panel(chart.y, chart.curves, chart.log) for chart in finding.charts]
-    return panels(shown, path, against=finding.x)
+    panels(shown, path, against=finding.x)

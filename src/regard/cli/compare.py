@@ -116,7 +116,8 @@ def compare(
         _write(written, {"task": task, "lengths": [point._asdict() for point in rows]})
         print(lengths_table(rows))
         shown = [Panel(about, _lines(rows, what), log) for what, about, log in SHOWN]
-        chart = panels(shown, folder / "lengths.png", against="letters of the source")
+        chart = folder / "lengths.png"
+        panels(shown, chart, against="letters of the source")
     else:
         _write(written, {"task": task, **found.as_dict()})
         print(table(found))

@@ -116,7 +116,8 @@ def _figures(run: Path, found: "dict[str, Translation]") -> None:
     print()
     for name, one in found.items():
         assert one.map is not None
-        path = heatmap(one.map[:-1], one.tokens[:-1], one.source, folder / f"{name}.png")
+        path = folder / f"{name}.png"
+        heatmap(one.map[:-1], one.tokens[:-1], one.source, path)
         print(f"The same as a figure: {path}")
 
 

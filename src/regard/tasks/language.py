@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.attention.observer import record
 from regard.data import (
     Tokenizer,
     fingerprint,
@@ -29,7 +28,7 @@ from regard.tasks.classification import table
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.run import load_model
 from regard.tasks.settings import ConfiguredTask, Count, Table
-from regard.trace import Trace
+from regard.trace import Trace, capture
 from regard.training import Config, Loss, Settings, read_settings, stored_file
 from regard.training.processes import shared, summed
 from regard.training.run_directory import read_run_config
@@ -173,16 +172,10 @@ class TextGenerator(Predictor):
     def trace(self, input: str) -> Trace:
         """Return what each token of a text attends to, in every head of every layer."""
         ids = self._encode(input)[: self.context]
-        names = {module: name for name, module in self.model.named_modules()}
-        with record() as calls:
+        with capture(self.model, inputs=True) as recorded:
             self.model(torch.tensor([ids], device=self.device))
-        dense = {
-            names[call.module]: call.attention_map().dense()[0].flatten(0, -3).cpu()
-            for call in calls
-            if call.module is not None
-        }
-        tokens = self.tokenizer.tokens(ids)
-        return Trace.of_maps(dense, queries=tokens, task=self.task, text=input)
+        trace = recorded.label(source=self.tokenizer.tokens(ids)).of(0)
+        return Trace(trace.calls, trace.tokens, {"task": self.task, "text": input})
 
     def parse(self, record: str | Mapping[str, Any]) -> str:
         """Return a line as it is, or `prompt` (or `text`) of a JSON object."""

@@ -191,7 +191,8 @@ def train(
         settings: what to change, such as "training.lr=1e-3"
         resume: whether to continue the run that is there
         accept_changed_data: resume although the data has changed
-        progress: receives the training events; a line on standard error from time to time if None
+        progress: receives the training events; if None, a notebook shows a bar and curves, and
+            everything else a line on standard error from time to time
 
     Raises:
         FileExistsError: if there is a run already, and it is not to be resumed
@@ -205,7 +206,7 @@ def train(
     from regard.training import read_config
     from regard.training import train as train_task
     from regard.training.processes import continues
-    from regard.training.progress import Lines
+    from regard.training.progress import Cell, Lines, in_notebook
 
     name, tables = ("", source) if isinstance(source, dict) else resolve_recipe(str(source))
     if out is None and not name:
@@ -225,7 +226,7 @@ def train(
         run,
         resume=resume,
         accept_changed_data=accept_changed_data,
-        progress=progress or Lines(sys.stderr),
+        progress=progress or (Cell() if in_notebook() else Lines(sys.stderr)),
     )
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(f"stopped after step {outcome.step}; resume=True continues {run}")

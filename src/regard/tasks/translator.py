@@ -243,7 +243,7 @@ class Translator(Predictor):
         model, tokenizer = self.model, self.target
         device = model.output.weight.device
         before = torch.tensor([[tokenizer.bos, *best.tokens[:-1]]], device=device)  # (1, T)
-        with warnings.catch_warnings(), capture(model) as recorded:
+        with warnings.catch_warnings(), capture(model, inputs=True) as recorded:
             warnings.filterwarnings("ignore", "capture recorded nothing")  # without attention
             memory = model.encode(batch.source.to(device), batch.source_lengths.to(device))
             features = model.decode(memory, before)  # (1, T, D)

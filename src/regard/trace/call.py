@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.core.map import AttentionMap, full_index
-from regard.core.mask import Mask
-from regard.trace.record import RecordedMap
+from regard.core.mask import Grid, Mask
+from regard.trace.projections import LayerInputs
+from regard.trace.record import BatchEntryMask, RecordedMap
 
 LARGEST_READ = 2**25
 """Most weights of a map from a file, or numbers of its inputs, that are read at once."""
@@ -31,7 +32,9 @@ class Inputs(NamedTuple):
     mask: Mask | None
     bias: Tensor | None
     normalize: Callable[..., Tensor] | None
-    output: nn.Linear | None = None  # W_O, which the concatenated heads go through
+    output: nn.Module | None = None  # W_O, which the concatenated heads go through
+    layer: LayerInputs | None = None  # what W_Q, W_K and W_V received; None if not recorded
+    has_projections: bool = False  # whether the layer is known to have W_Q, W_K and W_V
 
 
 @dataclass(eq=False)
@@ -116,7 +119,7 @@ class Call:
         return replace(self, map=map, made_of=one)
 
     def select(self, heads: Sequence[int] | None = None, rows: slice | None = None) -> "Call":
-        """Select heads and rows of the map; the provenance stores which."""
+        """Select heads and rows of the map; the provenance stores which. The inputs stay whole."""
         map, about = self.map, dict(self.provenance)
         if heads is not None:
             wrong = [head for head in heads if not 0 <= head < self.heads]
@@ -131,7 +134,7 @@ class Call:
             before = about.get("rows", list(range(self.shape[-2])))
             about["rows"] = [before[row] for row in kept]
             map = cut(map, (), rows, slice(None))
-        return replace(self, map=map, provenance=about, made_of=None)
+        return replace(self, map=map, provenance=about)
 
     def __repr__(self) -> str:
         return f"Call({self.name!r}, {self.queries} × {self.keys}, {tuple(self.shape)})"
@@ -191,9 +194,12 @@ def _of(inputs: Inputs, batch: int, example: int) -> Inputs:
         return tensor[example] if tensor.dim() > 3 and len(tensor) == batch else tensor
 
     bias = None if inputs.bias is None else own(inputs.bias)
-    return inputs._replace(
-        query=own(inputs.query), key=own(inputs.key), value=own(inputs.value), bias=bias
-    )
+    layer = None if inputs.layer is None else inputs.layer.of(example % batch, batch)
+    query, key, value = own(inputs.query), own(inputs.key), own(inputs.value)
+    size = (inputs.query.shape[-2], inputs.key.shape[-2], inputs.query.dim() - 2)
+    grid = Grid(*size, inputs.query.device)
+    mask = None if inputs.mask is None else BatchEntryMask(inputs.mask, example % batch, grid)
+    return inputs._replace(query=query, key=key, value=value, bias=bias, mask=mask, layer=layer)
 
 
 def stitched(calls: Sequence[Call]) -> list[Call]:
@@ -270,7 +276,12 @@ def _made_of(steps: list[Callable[[], Inputs] | None]) -> Callable[[], Inputs] |
     if len(known) < len(steps) or len({step().key.shape for step in known}) > 1:
         return None
     query = torch.cat([step().query for step in known], dim=-2)
-    return lambda: known[0]()._replace(query=query)
+    layers = [layer for step in known if (layer := step().layer) is not None]
+    joined: LayerInputs | None = None
+    if len(layers) == len(known):
+        rows = torch.cat([each.inputs[0] for each in layers], dim=-2)
+        joined = layers[0]._replace(inputs=(rows, *layers[0].inputs[1:]))
+    return lambda: known[0]()._replace(query=query, layer=joined)
 
 
 def _worst(steps: list[Call]) -> float | None:

@@ -3,7 +3,7 @@
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -17,12 +17,13 @@ from regard.core.score import SCORES
 from regard.layers.graph import GraphAttention
 from regard.trace.call import Call, Inputs
 from regard.trace.modules import Modules
+from regard.trace.projections import ProjectionInputs, find_output, find_projections
 from regard.trace.record import CallSnapshot, Freezer, Record, RecordedMap, snapshot
 from regard.trace.trace import Trace
 
 
 @contextmanager
-def capture(model: Any = None) -> Iterator[Trace]:
+def capture(model: Any = None, *, inputs: bool = False) -> Iterator[Trace]:
     """Record every attention call of a model, by the name of its module.
 
     A trace keeps references to queries, keys, values, score, mask and seed: no map is computed
@@ -46,6 +47,8 @@ def capture(model: Any = None) -> Iterator[Trace]:
     Args:
         model: a torch module; an object with one as `.model`, such as a loaded run; or None to
             record all calls, named by the class of their module
+        inputs: also keep what the projections W_Q, W_K and W_V of each layer received, for the
+            step-by-step view; it takes more time and memory
 
     Yields: a trace that grows as calls happen
     """
@@ -58,8 +61,10 @@ def capture(model: Any = None) -> Iterator[Trace]:
             )
         model = inner
     modules = Modules(model)
-    trace = Captured(SnapshotRecorder(), modules)
-    with modules.observable(), observe(trace._recorder):
+    projections = ProjectionInputs(modules.by_name.values()) if inputs else None
+    trace = Captured(SnapshotRecorder(projections), modules)
+    hooks = nullcontext() if projections is None else projections.recording()
+    with modules.observable(), hooks, observe(trace._recorder):
         yield trace
     if not trace.has_calls:
         warnings.warn(f"capture recorded nothing: {trace.reason}", stacklevel=3)
@@ -68,7 +73,8 @@ def capture(model: Any = None) -> Iterator[Trace]:
 class SnapshotRecorder(Recorder):
     """An observer that keeps snapshots of calls; names and maps are made when they are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, projections: ProjectionInputs | None = None) -> None:
+        self.projections = projections
         self.snapshots: list[CallSnapshot] = []
         self.freeze = Freezer()
 
@@ -76,7 +82,8 @@ class SnapshotRecorder(Recorder):
         """Keep a call, unless it is recomputed in backward or belongs to a functorch transform."""
         recomputed = torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1
         if not recomputed and not in_functorch():
-            self.snapshots.append(snapshot(call, self.freeze))
+            layer = self.projections and self.projections.of(call.module, self.freeze)
+            self.snapshots.append(snapshot(call, self.freeze, layer))
 
 
 class Captured(Trace):
@@ -179,7 +186,6 @@ def _arranged(
 def _inputs(record: Record) -> Inputs:
     request = record.request
     assert request is not None
-    output = getattr(record.module, "output_projection", getattr(record.module, "out_proj", None))
     return Inputs(
         request.query,
         request.key,
@@ -188,7 +194,9 @@ def _inputs(record: Record) -> Inputs:
         request.mask,
         request.bias,
         request.normalize,
-        output if isinstance(output, nn.Linear) else None,
+        (record.layer and record.layer.output) or find_output(record.module),
+        record.layer,
+        find_projections(record.module) != () or record.layer is not None,
     )
 
 

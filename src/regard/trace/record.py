@@ -17,6 +17,7 @@ from regard.core.map import AttentionMap
 from regard.core.mask import Grid, Mask
 from regard.core.normalize import needs_noise
 from regard.core.request import Request
+from regard.trace.projections import LayerInputs
 
 TOLERANCE = 1e-3
 """The largest difference of weights · values from the output, relative to it, of a right map."""
@@ -80,9 +81,12 @@ class CallSnapshot(NamedTuple):
     call: AttentionCall
     score: Any  # with the parameters of that moment
     versions: list[int] | None  # of its tensors; torch does not count in inference mode
+    layer: LayerInputs | None = None
 
 
-def snapshot(call: AttentionCall, freeze: Freezer) -> CallSnapshot:
+def snapshot(
+    call: AttentionCall, freeze: Freezer, layer: LayerInputs | None = None
+) -> CallSnapshot:
     """Keep a call by reference, detached from the autograd graph."""
     output, request, score = call.output, call.request, None
     if output is not None and output.requires_grad:
@@ -92,7 +96,7 @@ def snapshot(call: AttentionCall, freeze: Freezer) -> CallSnapshot:
     if isinstance(request, Request):
         score = freeze(request.score)
     versions = None if call.value.is_inference() else [t._version for _, t in _tensors(call)]
-    return CallSnapshot(call, score, versions)
+    return CallSnapshot(call, score, versions, layer)
 
 
 class Record:
@@ -104,7 +108,7 @@ class Record:
         self._score, self.module, self.versions = kept.score, call.module, kept.versions
         self.path, self.part, self.shape = call.path, call.part, call.shape
         self.dtype, self.output = call.value.dtype, call.output
-        self._tensors = _tensors(call)
+        self._tensors, self._layer = _tensors(call), kept.layer or call.layer_inputs
         self._made: tuple[list[int] | None, AttentionMap] | None = None
 
     @cached_property
@@ -114,6 +118,15 @@ class Record:
             return _detached(self._request, self._score)
         with torch.no_grad():
             return None if self._request is None else self._request()
+
+    @cached_property
+    def layer(self) -> LayerInputs | None:
+        """The inputs of the layer, before its projections; None if they were not recorded."""
+        if callable(self._layer):
+            with torch.no_grad():
+                query, key, value = (x.detach() for x in self._layer())
+                return LayerInputs((query, key, value))
+        return self._layer
 
     @property
     def map(self) -> AttentionMap:

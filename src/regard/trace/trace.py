@@ -5,13 +5,16 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from regard.core.map import AttentionMap
 from regard.core.names import did_you_mean
 from regard.trace.call import Call, stitched
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(eq=False)
@@ -158,11 +161,17 @@ class Trace:
 
         print(show(self, width=width))
 
-    def figure(self, path: str | PathLike[str]) -> Path:
-        """Draw the trace as its task is drawn, or its maps, as .png or .svg; return the path."""
+    def figure(self, path: str | PathLike[str] | None = None) -> "Figure":
+        """Draw the trace as its task is drawn, or its maps.
+
+        Args:
+            path: a file to write, .png or .svg
+
+        Returns: the figure of matplotlib, which a notebook shows
+        """
         from regard.visual.views import figure
 
-        return figure(self, Path(path))
+        return figure(self, None if path is None else Path(path))
 
     def page(self, path: str | PathLike[str], *, language: str = "en") -> Path:
         """Write one HTML file with linked views that opens without a network; returns the path."""

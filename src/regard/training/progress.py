@@ -1,8 +1,11 @@
-"""Displays of a running training: a progress bar, plain lines, or nothing."""
+"""Displays of a running training: a bar in a terminal or a notebook, plain lines, or nothing."""
 
+import sys
 import time
 import warnings
-from typing import TYPE_CHECKING, Protocol, TextIO
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from regard.training.state import Evaluation, State
 
@@ -10,6 +13,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PAUSE = 5.0  # seconds between lines about steps
+UPDATE = 0.5  # seconds between two updates of a notebook cell
+WIDE, HIGH = 280, 90  # pixels of a curve
+POINTS = 400  # of a curve; then every other one is left out
 
 
 class Progress(Protocol):
@@ -132,6 +138,64 @@ class Bar:
         self.progress.stop()
 
 
+def in_notebook() -> bool:
+    """Whether this runs in the kernel of a notebook; IPython is not imported for it."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and hasattr(shell.get_ipython(), "kernel")
+
+
+class Cell:
+    """A bar, the loss, and the metric of every evaluation, in the output of a notebook cell."""
+
+    def __init__(self) -> None:
+        from IPython.display import HTML, display
+
+        self._html = HTML
+        self._handle: Any = display(HTML("preparing"), display_id=True)
+        self._next = 0.0
+        self._state = State()
+        self.last: int | None = None
+        self.unit = self.metric = self.pace = ""
+        self.done = 0.0
+        self.losses: list[tuple[float, float]] = []  # by step
+        self.scores: list[tuple[float, float]] = []
+
+    def start(self, state: State, last: int | None, unit: str, metric: str) -> None:
+        self.last, self.unit, self.metric = last, unit, metric
+        self.scores = [(each.step, each.metrics[metric]) for each in state.evaluations]
+        self._show(state)
+
+    def step(self, state: State, loss: float, speed: float, left: float) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + UPDATE
+            if len(self.losses) == POINTS:
+                del self.losses[1::2]
+            self.losses.append((state.step, loss))
+            self.done = state.seconds / max(state.seconds + left, 1e-9)
+            self.pace = f" · {speed:,.0f} {self.unit}/s · {duration(left)} left"
+            self._show(state)
+
+    def evaluated(self, state: State, evaluation: Evaluation) -> None:
+        self.scores.append((state.step, evaluation.metrics[self.metric]))
+        self._show(state)
+
+    def message(self, text: str) -> None:
+        warnings.warn(text, stacklevel=2)
+
+    def stop(self) -> None:
+        self.pace = ""
+        self.done = 1.0 if self._state.step == self.last else self.done
+        self._show(self._state)
+
+    def _show(self, state: State) -> None:
+        self._state = state
+        bar = f'<progress style="width:100%" max="1" value="{self.done:.4f}"></progress>'
+        curves = _curve(self.losses, "loss") + _curve(self.scores, self.metric)
+        title = f"{position(state, self.last)}{self.pace}"
+        style = "padding:.3em;background:#fff;color:#000;max-width:40em"
+        self._handle.update(self._html(f'<div style="{style}">{title}<br>{bar}{curves}</div>'))
+
+
 def position(state: State, last: int | None) -> str:
     """The step and epoch of a run.
 
@@ -165,3 +229,29 @@ def _pace(state: State, loss: float, speed: float, left: float, unit: str, metri
 def _metrics(state: State, evaluation: Evaluation) -> str:
     values = ", ".join(f"{name} {value:.4f}" for name, value in evaluation.metrics.items())
     return f"valid {values}{' (best so far)' if state.best() is evaluation else ''}"
+
+
+def _curve(points: Sequence[tuple[float, float]], name: str) -> str:
+    """A line through points, with its name, its last value and its range.
+
+    >>> _curve([], "loss"), "<title>loss 0.5" in _curve([(1, 2.0), (2, 0.5)], "loss")
+    ('', True)
+    """
+    known = [(x, y) for x, y in points if y - y == 0]  # neither NaN nor infinite
+    if not known:
+        return ""
+    (left, right), (low, high) = ((min(each), max(each)) for each in zip(*known, strict=True))
+    wide, tall = (right - left) or 1.0, (high - low) or 1.0
+    places = [
+        f"{5 + (x - left) / wide * (WIDE - 10):.1f},{HIGH - 5 - (y - low) / tall * (HIGH - 10):.1f}"
+        for x, y in known
+    ]
+    x, y = places[-1].split(",")
+    label = escape(f"{name} {known[-1][1]:.4g}  ({low:.4g} to {high:.4g})")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDE}" height="{HIGH + 16}" role="img" '
+        f'font-family="sans-serif" font-size="11"><title>{label}</title>'
+        f'<text x="5" y="11">{label}</text><g transform="translate(0 16)">'
+        f'<polyline points="{" ".join(places)}" fill="none" stroke="#0a58b8" stroke-width="1.5"/>'
+        f'<circle cx="{x}" cy="{y}" r="3" fill="#0a58b8"/></g></svg>'
+    )

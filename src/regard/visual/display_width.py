@@ -37,6 +37,16 @@ def printable(label: str) -> str:
     return isolated("◌" + clean if clean and _is_mark(clean[0]) else clean)
 
 
+def token_text(token: str) -> str:
+    """A token without the marks of word starts, ▁ and Ġ; these alone are blanks.
+
+    >>> token_text("▁low"), token_text("er"), token_text("Ġcat"), token_text("▁"), token_text("a▁b")
+    ('low', 'er', 'cat', ' ', 'a b')
+    """
+    bare = token.lstrip("▁Ġ")
+    return bare.replace("▁", " ") if bare else " " * len(token)
+
+
 def isolated(text: str) -> str:
     """A text wrapped in isolates if it has right-to-left letters, else unchanged.
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.core.map import AttentionMap
+from regard.visual.display_width import token_text
 from regard.visual.matrix import pool_rows
 from regard.visual.svg import heatmap
 
@@ -77,4 +78,5 @@ def _figure(title: str, drawings: str) -> str:
 
 
 def _short(label: str) -> str:
+    label = token_text(label)
     return label if len(label) <= SHORT else label[: SHORT - 1] + "…"

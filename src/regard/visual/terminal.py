@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.trace import Trace
 from regard.visual.color import Palette, on_color, terminal_palette
-from regard.visual.display_width import display_width, fit, letters, printable
+from regard.visual.display_width import display_width, fit, letters, printable, token_text
 from regard.visual.matrix import labelled, pool_rows
 
 SHADES = " .:-=+*#%@"
@@ -55,10 +55,10 @@ def heatmap(
         raise ValueError(f"a heatmap needs a width of at least 16 columns, got {width}")
     palette = terminal_palette() if color is None else color
 
-    matrix, rows = pool_rows(matrix, [*map(printable, queries)], width)
+    matrix, rows = pool_rows(matrix, [printable(token_text(each)) for each in queries], width)
     gutter = min(max(map(display_width, rows), default=0), width // 3)
     room = width - gutter - 1
-    columns = [*map(printable, keys)]
+    columns = [printable(token_text(each)) for each in keys]
     widest = max((display_width(letter) for key in columns for letter in letters(key)), default=1)
     transposed, columns = pool_rows(matrix.T, columns, max(room // max(widest, 1), 1))
     matrix = transposed.T

@@ -6,7 +6,7 @@ not listed in `VIEWS`, is shown as its attention maps.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from regard.visual.pair import AttendedPair
 from regard.visual.terminal import heatmap
 from regard.visual.terminal import show as show_maps
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 LEAST = 0.1  # memory slots whose weight never exceeds this are left out of a figure
 REASONS = 6  # past items in the figure of a recommendation
 
@@ -27,7 +30,7 @@ class View(NamedTuple):
     """How the traces of a task are shown; each trace is of one example."""
 
     show: Callable[..., str]  # (trace, width=, color=) -> text
-    figure: Callable[[Sequence[Trace], Path], Path] | None = None  # None: a grid of its maps
+    figure: Callable[..., "Figure"] | None = None  # (traces, path); None: a grid of its maps
     together: int = 1  # examples in one figure by default; 1: it takes one trace only
 
 
@@ -48,8 +51,13 @@ def show(trace: Trace, *, width: int | None = None, color: Palette | None = None
     return _checked(trace, lambda: view.show(trace, width=width, color=color))
 
 
-def figure(traces: Trace | Sequence[Trace], path: str | Path) -> Path:
-    """Draw a trace, or several traces of the task image or hard, as PNG or SVG.
+def figure(traces: Trace | Sequence[Trace], path: str | Path | None = None) -> "Figure":
+    """Draw a trace, or several traces of the task image or hard.
+
+    Args:
+        path: a file to write, .png or .svg
+
+    Returns: the figure of matplotlib, which a notebook shows
 
     Raises:
         ValueError: another suffix, several traces that cannot be drawn together, or a trace
@@ -67,7 +75,7 @@ def figure(traces: Trace | Sequence[Trace], path: str | Path) -> Path:
     if view is None or view.figure is None:
         return draw(some[0], path)
     drawn = view.figure
-    return _checked(some[0], lambda: drawn(some, Path(path)))
+    return _checked(some[0], lambda: drawn(some, path))
 
 
 def page(traces: Trace | Mapping[str, Trace], path: str | Path, *, language: str = "en") -> Path:
@@ -105,7 +113,7 @@ def _show_translation(trace: Trace, **options: Any) -> str:
     return maps if written is None else f"{printable(str(written))}\n\n{maps}"
 
 
-def _draw_translation(traces: Sequence[Trace], path: Path) -> Path:
+def _draw_translation(traces: Sequence[Trace], path: str | Path | None) -> "Figure":
     """The mean of all maps between the two texts."""
     from regard.visual.figure import draw, heatmap
 
@@ -124,7 +132,7 @@ def _show_document(trace: Trace, **options: Any) -> str:
     return ShadedDocument.from_trace(trace).show(**options)
 
 
-def _draw_document(traces: Sequence[Trace], path: Path) -> Path:
+def _draw_document(traces: Sequence[Trace], path: str | Path | None) -> "Figure":
     from regard.visual.figure.document import draw_document
 
     return draw_document(ShadedDocument.from_trace(traces[0]), path)
@@ -134,7 +142,7 @@ def _show_pair(trace: Trace, **options: Any) -> str:
     return AttendedPair.from_trace(trace).show(**options)
 
 
-def _draw_pair(traces: Sequence[Trace], path: Path) -> Path:
+def _draw_pair(traces: Sequence[Trace], path: str | Path | None) -> "Figure":
     from regard.visual.figure.pair import draw_pair
 
     return draw_pair(AttendedPair.from_trace(traces[0]), path)
@@ -147,7 +155,7 @@ def _show_recommendations(trace: Trace, **options: Any) -> str:
     return "\n".join(map(printable, str(trace.about["prediction"]).split("\n")))
 
 
-def _draw_reasons(traces: Sequence[Trace], path: Path) -> Path:
+def _draw_reasons(traces: Sequence[Trace], path: str | Path | None) -> "Figure":
     """A row for each reason, a column for each item, and what the reason adds to its score."""
     from regard.visual.figure.task_figures import draw_reasons
 
@@ -182,7 +190,7 @@ def _show_node(trace: Trace, **options: Any) -> str:
     return _with_title(trace, "\n".join(rows))
 
 
-def _draw_node(traces: Sequence[Trace], path: Path) -> Path:
+def _draw_node(traces: Sequence[Trace], path: str | Path | None) -> "Figure":
     from regard.visual.figure.neighbourhood import Neighbour, neighbourhood
 
     (trace,) = traces
@@ -206,7 +214,7 @@ def _show_tape(trace: Trace, **options: Any) -> str:
     return _with_title(trace, show_maps(trace, **options) if trace.calls else "no memory to see")
 
 
-def _draw_tape(traces: Sequence[Trace], path: Path) -> Path:
+def _draw_tape(traces: Sequence[Trace], path: str | Path | None) -> "Figure":
     from regard.visual.figure.task_figures import Band, tape
 
     (trace,) = traces
@@ -233,7 +241,7 @@ def _show_image(trace: Trace, **options: Any) -> str:
     return _with_title(trace, heatmap(weights, *labels, **options))
 
 
-def _draw_images(traces: Sequence[Trace], path: Path) -> Path:
+def _draw_images(traces: Sequence[Trace], path: str | Path | None) -> "Figure":
     from regard.visual.figure.task_figures import attended_images
 
     images = torch.stack([torch.tensor(trace.about["pixels"]) / 255 for trace in traces])
@@ -248,7 +256,7 @@ def _show_choice(trace: Trace, **options: Any) -> str:
     return f"{' '.join(symbols)}  ({share:.0%})"
 
 
-def _draw_choices(traces: Sequence[Trace], path: Path) -> Path:
+def _draw_choices(traces: Sequence[Trace], path: str | Path | None) -> "Figure":
     from regard.visual.figure.task_figures import choices
 
     for trace in traces:

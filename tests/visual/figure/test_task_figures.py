@@ -32,10 +32,10 @@ def test_words_of_a_sentence_from_right_to_left_begin_at_the_right(tmp_path: Pat
 
 
 def test_titles_that_differ_at_their_end_are_told_apart(tmp_path: Path) -> None:
-    files = []
-    for part in (1, 2):
+    files = [tmp_path / "1.svg", tmp_path / "2.svg"]
+    for part, file in enumerate(files, start=1):
         name = f"The Lord of the Rings, part {part} (2001)"
-        files.append(draw_reasons(["own taste"], [name], [[0.5]], tmp_path / f"{part}.svg"))
+        draw_reasons(["own taste"], [name], [[0.5]], file)
     assert files[0].read_bytes() != files[1].read_bytes()
 
 
@@ -43,6 +43,6 @@ def test_a_title_of_two_lines_is_written_below_itself_not_beside(tmp_path: Path)
     images, weights = torch.rand(2, 5, 7), torch.rand(2, 5, 7)
     sizes = []
     for titles in (["three 55%", "two"], ["three 55%\n(two hundred and three)", "two"]):
-        path = attended_images(images, weights, titles, tmp_path / "a.png")
-        sizes.append(imread(path).shape[0])
+        attended_images(images, weights, titles, tmp_path / "a.png")
+        sizes.append(imread(tmp_path / "a.png").shape[0])
     assert sizes[1] > sizes[0]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import regard
+from regard.layers import MultiHeadAttention
 from regard.trace import Call, Trace
 from regard.visual.page import document, iframe
 
@@ -113,31 +114,63 @@ def test_the_drawn_tiles_are_the_largest_of_what_they_cover(
     assert tiles == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_workflow_shows_the_numbers_of_the_model(open_page: Callable, recorded: Trace) -> None:
-    tab = open_page(recorded)
+def test_the_workflow_shows_every_step_from_x_to_w_o(open_page: Callable) -> None:
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(6, heads=2), torch.randn(1, 5, 6)
+    with torch.no_grad(), regard.capture(layer, inputs=True) as trace:
+        output = layer(x, mask=regard.causal())[0, 3]
+    tab = open_page(trace.label(source=["the", "agreement", "was", "signed", "."]))
     tab.page.click(WORD.format("query", 3))
     tab.settle()
-    one = recorded.of(0)
-    weights = one["first"].map[0, 3]
-    scores = one["first"].map.scores[0, 3]
-    table = tab.page.locator("regard-workflow .step table tbody tr")
+    head = int(tab.page.locator("regard-workflow .chosen-query").inner_text()[-1])
+
+    def projected(part: torch.nn.Linear) -> torch.Tensor:
+        made = x[0] @ part.weight.T + part.bias
+        return made[:, 3 * head : 3 * head + 3].detach()
+
+    q, k, v = map(projected, (layer.query_projection, layer.key_projection, layer.value_projection))
+    products = q[3] @ k[:4].T
+    scores = products / 3**0.5
+    weights = scores.softmax(-1)
     best = int(weights.argmax())
-    cells = table.nth(0).locator("th, td").all_inner_texts()
-    assert cells[0] == ["the", "agreement", "was", "signed", "."][best]
-    assert float(cells[1].replace("−", "-")) == pytest.approx(scores[best].item(), rel=5e-3)
-    assert float(cells[2]) == pytest.approx(1.0)
-    assert float(cells[3]) == pytest.approx(weights[best].item(), abs=6e-3)
+
+    steps = tab.page.locator("regard-workflow .step")
+    titles = steps.locator("h3").all_inner_texts()
+    assert [title.split(". ")[0] for title in titles] == list("1234567")
+
+    def shown(step: int, kind: str) -> list[list[float]]:
+        return [*map(_numbers, steps.nth(step).locator(f"{kind} .numbers").all_inner_texts())]
+
+    near = {"rel": 5e-3, "abs": 1e-3}
+    assert shown(0, ".query")[0] == pytest.approx(x[0, 3, :4].tolist(), **near)
+    assert shown(0, ".key")[1] == pytest.approx(x[0, 1, :4].tolist(), **near)
+    assert shown(1, ".query")[0] == pytest.approx(q[3].tolist(), **near)
+    keys, values = shown(1, ".key")[:4], shown(1, ".key")[4:]
+    assert keys == [pytest.approx(row.tolist(), **near) for row in k[:4]]
+    assert values == [pytest.approx(row.tolist(), **near) for row in v[:4]]
+    assert shown(2, ".line")[0] == pytest.approx((q[3] * k[best]).tolist(), **near)
+    pair = tab.page.locator("regard-workflow .result").inner_text().replace("−", "-")
+    assert float(pair.split("=")[-1]) == pytest.approx(scores[best].item(), rel=5e-3)
+
+    table = steps.nth(3).locator("tbody tr")
     assert table.count() == 4  # the fifth key is hidden by the causal mask
-    pair = tab.page.locator("regard-workflow .result").inner_text()
-    assert float(pair.split("=")[1].replace("−", "-")) == pytest.approx(
-        scores[best].item(), rel=5e-3
-    )
-    inputs = one["first"].inputs
-    context = torch.cat([one["first"].map[head, 3] @ inputs.value[head] for head in (0, 1)])
-    strips = tab.page.locator("regard-workflow .all-heads > .strip .numbers").all_inner_texts()
-    joined, projected = (_numbers(text) for text in strips)
-    assert joined == pytest.approx(context[:4].tolist(), rel=5e-3, abs=1e-3)
-    assert projected == pytest.approx(inputs.output(context)[:4].tolist(), rel=5e-3, abs=1e-3)
+    assert "hidden by the mask: 1" in steps.nth(3).inner_text()
+    cells = table.nth(0).locator("th, td").all_inner_texts()
+    assert cells[0] == ["the", "agreement", "was", "signed"][best]
+    found = [float(cell.replace("−", "-")) for cell in cells[1:]]
+    exact = [products[best].item(), scores[best].item(), 1.0, weights[best].item()]
+    assert found == pytest.approx(exact, rel=5e-3, abs=6e-3)
+    assert shown(4, ".strip")[0] == pytest.approx((weights @ v[:4]).tolist(), **near)
+    assert shown(5, ".projected")[0] == pytest.approx(output[:4].tolist(), **near)
+
+
+def test_missing_steps_are_explained(open_page: Callable, recorded: Trace, aligned: Trace) -> None:
+    written = "document.querySelector('regard-workflow').textContent.includes('{}')"
+    tab = open_page(recorded)
+    tab.until(written.format("regard.capture(model, inputs=True) records it"))
+    tab.until(written.format("The predictions of the model are not part of this trace."))
+    tab = open_page(aligned, language="ko")
+    tab.until(written.format("쿼리, 키, 밸류가 기록되지 않아"))
 
 
 def _numbers(text: str) -> list[float]:
@@ -155,11 +188,22 @@ def test_an_additive_score_is_shown_from_state_to_output(open_page: Callable) ->
     tab.page.click(WORD.format("query", 4))
     tab.settle()
     titles = tab.page.locator("regard-workflow .steps h3").all_inner_texts()
-    assert [title[0] for title in titles] == ["1", "2", "3", "4", "5", "6"]
-    scores = trace.calls[0].map.scores[0, 4]
-    best = scores.max().item()
+    assert [title[0] for title in titles] == ["1", "2", "3", "4", "5", "6", "7"]
+    score, inputs = model.decoder.attention.score, trace.calls[0].inputs
+    left = score.query_weight @ inputs.query[..., 4, :].flatten()
+    right = inputs.value.reshape(3, -1) @ score.key_weight.T
+    bent = (left + right).tanh()
+    scores = (bent @ score.vector).detach()
+    best = int(scores.argmax())
+    lines = tab.page.locator("regard-workflow .step >> nth=2").locator(".numbers")
+    for text, vector in zip(
+        lines.all_inner_texts(),
+        (left + right[best], bent[best], score.vector, score.vector * bent[best]),
+        strict=True,
+    ):
+        assert _numbers(text) == pytest.approx(vector[:4].tolist(), rel=1e-2, abs=1e-3)
     shown = tab.page.locator("regard-workflow .result").inner_text().split("=")[1]
-    assert float(shown.replace("−", "-")) == pytest.approx(best, rel=1e-2, abs=1e-3)
+    assert float(shown.replace("−", "-")) == pytest.approx(scores[best].item(), rel=1e-2, abs=1e-3)
     assert "next" in tab.page.locator("regard-workflow .steps .ranked").inner_text()
 
 
@@ -236,7 +280,7 @@ def test_a_page_opens_on_an_informative_head(open_page: Callable) -> None:
     far = torch.eye(5)[[3, 4, 0, 1, 2]]
     maps = {"a": torch.stack([even, far * 0.9 + 0.02]), "b": torch.stack([sink, torch.eye(5)])}
     tab = open_page(Trace.of_maps(maps, queries="abcde"))
-    assert tab.page.locator("regard-workflow .chosen-query").inner_text() == "a · a · head 1"
+    assert tab.page.locator("regard-workflow .chosen-query").inner_text() == "c · a · head 1"
 
 
 def test_marks_of_word_starts_are_not_shown(open_page: Callable) -> None:

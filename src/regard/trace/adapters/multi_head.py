@@ -3,6 +3,7 @@
 Queries, keys and values are projected again when the map is read.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -83,6 +84,7 @@ def forward(
         map_of,  # type: ignore[arg-type]
         None if drops else combine,
         tensors=_known(tensors),
+        layer_inputs=lambda: tuple(x.transpose(0, 1) for x in (query, key, value)),
     )
 
 
@@ -113,7 +115,7 @@ def native(
 
     tensors = (("x", query), ("in_proj_weight", in_weight), ("out_proj", out_weight))
     path = "native_multi_head_attention"
-    return _fast(query, output[0], heads, path, request, combine, tensors)
+    return _fast(query, output[0], heads, path, request, combine, tensors, lambda x: x)
 
 
 def encoder_layer(
@@ -137,6 +139,9 @@ def encoder_layer(
     def norm1(x: Tensor) -> Tensor:
         return F.layer_norm(x, (embed_dim,), scale1, shift1, eps)
 
+    def before(x: Tensor) -> Tensor:
+        return norm1(x) if norm_first else x
+
     def norm2(x: Tensor) -> Tensor:
         return F.layer_norm(x, (embed_dim,), scale2, shift2, eps)
 
@@ -146,7 +151,7 @@ def encoder_layer(
 
     def request() -> Request:
         x = _padded(source)
-        q, k, v = F.linear(norm1(x) if norm_first else x, in_weight, in_bias).chunk(3, dim=-1)
+        q, k, v = F.linear(before(x), in_weight, in_bias).chunk(3, dim=-1)
         return _request(q, k, v, heads, _fast_mask(source, mask, mask_type), None)
 
     def combine(request: Request | None, weights: Tensor, rows: slice) -> Tensor:
@@ -157,7 +162,8 @@ def encoder_layer(
         return _real(source, norm2(x + feed(x)), rows)
 
     tensors = (("x", source), ("in_proj_weight", in_weight), ("out_proj", out_weight))
-    return _fast(source, output, heads, "transformer_encoder_layer", request, combine, tensors)
+    path = "transformer_encoder_layer"
+    return _fast(source, output, heads, path, request, combine, tensors, before)
 
 
 def _fast(
@@ -168,12 +174,14 @@ def _fast(
     request: Any,
     combine: Any,
     tensors: tuple[tuple[str, Tensor], ...],
+    before: Callable[[Tensor], Tensor],
 ) -> AttentionCall:
     x = _padded(source)
     batch, length = x.shape[:2]
     shape = (batch, heads, length, length)
     map: Any = map_of
-    return AttentionCall(x, _padded(output), shape, path, request, map, combine, tensors=tensors)
+    made = AttentionCall(x, _padded(output), shape, path, request, map, combine, tensors=tensors)
+    return made._replace(layer_inputs=lambda: (before(x),) * 3)
 
 
 def _request(

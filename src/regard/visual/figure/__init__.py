@@ -2,24 +2,27 @@
 
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from regard.trace import Trace
 from regard.visual.figure.diagnostics import diagnostics
 from regard.visual.figure.grid import grid, one_example
 from regard.visual.figure.heatmap import comparison, heatmap
 from regard.visual.figure.lines import curves
 from regard.visual.figure.strip import strip
+from regard.visual.figure.workflow import workflow
 
-__all__ = ["comparison", "curves", "diagnostics", "draw", "grid", "heatmap", "strip"]
+__all__ = ["comparison", "curves", "diagnostics", "draw", "grid", "heatmap", "strip", "workflow"]
 
 
-def draw(trace: Trace, path: str | Path) -> Path:
+def draw(trace: Trace, path: str | Path | None = None) -> Figure:
     """Draw the map of a trace, or a grid of the maps of all calls and heads, as PNG or SVG.
 
     Args:
         trace: of one example
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
 
-    Returns: the path
+    Returns: the figure
     """
     calls = one_example(trace, "a figure")
     if len(calls) > 1 or calls[0].heads > 1:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from regard.analysis import diagnose
 from regard.trace import Trace
@@ -22,17 +23,19 @@ TITLES = {
 }
 
 
-def diagnostics(trace: Trace, path: str | Path, *, measures: Iterable[str] = MEASURES) -> Path:
+def diagnostics(
+    trace: Trace, path: str | Path | None = None, *, measures: Iterable[str] = MEASURES
+) -> Figure:
     """Draw the diagnostics of every head, calls × heads for each measure, as PNG or SVG.
 
     See `regard.analysis.diagnose` for what they mean.
 
     Args:
         trace: of one example
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         measures: which, of entropy, sink, diagonality, previous, next, redundancy
 
-    Returns: the path
+    Returns: the figure
 
     Raises:
         ValueError: an unknown measure, or a trace that is empty or of a batch

@@ -4,6 +4,7 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
@@ -23,15 +24,17 @@ def _is_leftwards(text: str) -> bool:
     return next((kind for kind in strong if kind in ("L", "R", "AL")), "L") != "L"
 
 
-def draw_document(document: "ShadedDocument", path: str | Path, *, width: float = 8.0) -> Path:
+def draw_document(
+    document: "ShadedDocument", path: str | Path | None = None, *, width: float = 8.0
+) -> Figure:
     """Draw sentences below each other, words on blue, the weight of a sentence on red.
 
     Args:
         document: what to draw
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         width: inches, at most; less if no line is so long
 
-    Returns: the path
+    Returns: the figure
     """
     words = [word.strip() for part in document.sentences for word in part if word.strip()]
     written = choose_fonts([*words, document.title])

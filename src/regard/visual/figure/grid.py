@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from regard.trace import Call, Trace
 from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.fonts import choose_fonts
@@ -14,17 +16,17 @@ RESOLUTION = 64  # rows and columns of a map, at most; more are max-pooled
 MOST = 400  # maps
 
 
-def grid(trace: Trace, path: str | Path, *, colors: Colors = "viridis") -> Path:
+def grid(trace: Trace, path: str | Path | None = None, *, colors: Colors = "viridis") -> Figure:
     """Draw a map for each head, a row of them per attention call, as PNG or SVG.
 
     All maps share one scale, from 0 to 1. Tokens are labelled where there is room for them.
 
     Args:
         trace: of one example
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         colors: "viridis" or "gray"
 
-    Returns: the path
+    Returns: the figure
 
     Raises:
         ValueError: a trace without calls, of a batch, or with more than 400 heads

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from torch import Tensor
 
-from regard.visual.display_width import display_width
+from regard.visual.display_width import display_width, token_text
 from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.fonts import choose_fonts
 from regard.visual.matrix import labelled, pool_rows
@@ -25,12 +26,12 @@ def heatmap(
     weights: Tensor | Sequence[Sequence[float]],
     queries: Sequence[str],
     keys: Sequence[str],
-    path: str | Path,
+    path: str | Path | None = None,
     *,
     title: str | None = None,
     colors: Colors = "viridis",
     names: tuple[str, str] = ("query", "key"),
-) -> Path:
+) -> Figure:
     """Draw one attention map as PNG or SVG: a row per query, key labels on top.
 
     The scale runs from 0 to 1, or to the largest and from the lowest entry if these lie outside.
@@ -40,12 +41,12 @@ def heatmap(
         weights: the map, (M, N)
         queries: M labels
         keys: N labels
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         title: a line above the map
         colors: "viridis" or "gray" (white is 1, as in the paper)
         names: of the axes
 
-    Returns: the path
+    Returns: the figure
 
     Raises:
         ValueError: a map that does not fit its labels, is empty or not finite, or another suffix
@@ -67,11 +68,11 @@ def comparison(
     right: Tensor | Sequence[Sequence[float]],
     queries: Sequence[str],
     keys: Sequence[str],
-    path: str | Path,
+    path: str | Path | None = None,
     *,
     names: tuple[str, str] = ("left", "right"),
     colors: Colors = "viridis",
-) -> Path:
+) -> Figure:
     """Draw two maps and their difference, right − left, as PNG or SVG.
 
     In the difference blue is more weight in the left map, red more in the right one.
@@ -80,11 +81,11 @@ def comparison(
         left, right: maps (M, N)
         queries: M labels
         keys: N labels
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         names: of the maps
         colors: of the maps, "viridis" or "gray"
 
-    Returns: the path
+    Returns: the figure
 
     Raises:
         ValueError: maps of different shapes, empty, or that do not fit their labels
@@ -156,7 +157,7 @@ def label_ticks(
     axes: Axes, rows: Sequence[str], columns: Sequence[str], *, size: float = 9
 ) -> None:
     """Label rows and columns (on top) of a map; many labels are thinned out evenly."""
-    families, labels = choose_fonts([*rows, *columns])
+    families, labels = choose_fonts(map(token_text, (*rows, *columns)))
     every = max(1, -(-max(len(rows), len(columns)) // MOST_LABELS))
     across = labels[len(rows) :: every]
     widest = max(map(display_width, across), default=0) * LETTER * size

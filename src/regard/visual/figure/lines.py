@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.figure import Figure
 from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
@@ -49,20 +50,20 @@ class Panel(NamedTuple):
 
 def curves(
     runs: str | Path | Mapping[str, str | Path],
-    path: str | Path,
+    path: str | Path | None = None,
     *,
     metrics: tuple[str, ...] = ("loss", "valid/"),
-) -> Path:
+) -> Figure:
     """Draw metrics of one run, or of several by name, from `metrics.jsonl`, as PNG or SVG.
 
     One panel for each metric that any run has.
 
     Args:
         runs: a run directory or a metrics.jsonl, or several by name
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         metrics: names of metrics, or prefixes of names
 
-    Returns: the path
+    Returns: the figure
 
     Raises:
         FileNotFoundError: a run without metrics.jsonl
@@ -89,18 +90,20 @@ def curves(
     return save(drawn, path)
 
 
-def learning(runs: Points, path: str | Path, *, metric: str, target: float | None = None) -> Path:
+def learning(
+    runs: Points, path: str | Path | None = None, *, metric: str, target: float | None = None
+) -> Figure:
     """Draw quality by time, one line for each run, as PNG or SVG.
 
     Time has a logarithmic scale if the longest run took over four times as long as the shortest.
 
     Args:
         runs: by name, seconds and quality of every evaluation
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         metric: the name of the quality
         target: a quality to mark
 
-    Returns: the path
+    Returns: the figure
 
     Raises:
         ValueError: no evaluation in any run
@@ -125,16 +128,18 @@ def learning(runs: Points, path: str | Path, *, metric: str, target: float | Non
     return save(drawn, path)
 
 
-def panels(shown: Sequence[Panel], path: str | Path, *, against: str, columns: int = 2) -> Path:
+def panels(
+    shown: Sequence[Panel], path: str | Path | None = None, *, against: str, columns: int = 2
+) -> Figure:
     """Draw a panel for each measure, with a line for each model, as PNG or SVG.
 
     Args:
         shown: the panels, of the same models
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         against: the name of x, which has a logarithmic scale
         columns: how many panels side by side
 
-    Returns: the path
+    Returns: the figure
 
     Raises:
         ValueError: no model has a point

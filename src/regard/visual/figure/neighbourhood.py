@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from matplotlib.figure import Figure
+
 from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.fonts import choose_fonts
 
@@ -24,22 +26,22 @@ def neighbourhood(
     center: str,
     label: str | None,
     neighbours: Sequence[Neighbour],
-    path: str | Path,
+    path: str | Path | None = None,
     *,
     classes: Sequence[str] = (),
     title: str | None = None,
-) -> Path:
+) -> Figure:
     """Draw a node in the middle of those it attends to; the width of an edge is its weight.
 
     Args:
         center: the name of the node
         label: its class
         neighbours: what it attends to; of more than 24 those with the largest weights
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         classes: in the order of their colours; those that occur if not given
         title: a line above
 
-    Returns: the path
+    Returns: the figure
     """
     if not neighbours:
         raise ValueError(f"node {center!r} attends to no node, so there is nothing to draw")

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Polygon, Rectangle
 
+from regard.visual.display_width import token_text
 from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.fonts import choose_fonts
 from regard.visual.figure.heatmap import draw_map
@@ -18,12 +20,12 @@ GLIMPSES = ("#2f6fbe", "#e08a3c", "#3c9a5f", "#8a5fb0")
 LINE, SIDE = 0.26, 3.4  # inches of a token, and of a side
 
 
-def draw_pair(pair: "AttendedPair", path: str | Path) -> Path:
+def draw_pair(pair: "AttendedPair", path: str | Path | None = None) -> Figure:
     """Draw the weights of both sides and the affinity between them.
 
     Args:
         pair: what to draw
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
     """
     scene = pair.columns is not None
     rows = max(len(pair.left), 0 if scene else len(pair.right), 8)
@@ -60,7 +62,7 @@ def draw_pair(pair: "AttendedPair", path: str | Path) -> Path:
 
 def _bars(axes: Axes, labels: list[str], weights: list[list[float]], title: str) -> None:
     """A bar for each token, or thinner ones for each glimpse at it."""
-    written = choose_fonts(labels)
+    written = choose_fonts(map(token_text, labels))
     places = range(len(labels))
     height = 0.7 / len(weights)
     for number, glimpse in enumerate(weights):

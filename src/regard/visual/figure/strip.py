@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Curve
 from torch import Tensor
 
-from regard.visual.display_width import display_width
+from regard.visual.display_width import display_width, token_text
 from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.fonts import choose_fonts
 from regard.visual.matrix import labelled
@@ -23,11 +24,11 @@ def strip(
     weights: Tensor | Sequence[Sequence[float]],
     queries: Sequence[str],
     keys: Sequence[str],
-    path: str | Path,
+    path: str | Path | None = None,
     *,
     share: float = 0.7,
     title: str | None = None,
-) -> Path:
+) -> Figure:
     """Draw queries above, keys below, and the links between them, as PNG or SVG.
 
     The largest weights of each query are drawn, up to a share of its row.
@@ -36,11 +37,11 @@ def strip(
         weights: the map, (M, N), of at most 200 × 200
         queries: M words
         keys: N words
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         share: of each row's weight, above 0 and up to 1
         title: a line above
 
-    Returns: the path
+    Returns: the figure
 
     Raises:
         ValueError: a map that does not fit its labels, is empty, too long, negative or not finite,
@@ -55,7 +56,7 @@ def strip(
         )
     if matrix.min() < 0:
         raise ValueError("expected weights, got negative numbers: these look like scores")
-    written = choose_fonts([*queries, *keys, title or ""])
+    written = choose_fonts([*map(token_text, (*queries, *keys)), title or ""])
     above, below = written.labels[: len(queries)], written.labels[len(queries) : -1]
     top, bottom = _places(above), _places(below)
     width = max(top[-1] + _width(above[-1]) / 2, bottom[-1] + _width(below[-1]) / 2)

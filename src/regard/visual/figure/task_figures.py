@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
@@ -23,22 +24,22 @@ def attended_images(
     images: Tensor,
     weights: Tensor,
     titles: Sequence[str],
-    path: str | Path,
+    path: str | Path | None = None,
     *,
     columns: int = 6,
     title: str | None = None,
-) -> Path:
+) -> Figure:
     """Draw images, and below each the same image overlaid with the weights of its patches.
 
     Args:
         images: (B, height, width), values from 0 to 1
         weights: (B, rows, columns) of patches; each image has its own scale
         titles: above each image, of one line or several
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         columns: images per row
         title: above all images
 
-    Returns: the path
+    Returns: the figure
     """
     if not len(images) == len(weights) == len(titles) or not len(images):
         raise ValueError(
@@ -81,10 +82,10 @@ def choices(
     weights: Sequence[Sequence[float]],
     chosen: Sequence[int],
     wanted: Sequence[int],
-    path: str | Path,
+    path: str | Path | None = None,
     *,
     title: str | None = None,
-) -> Path:
+) -> Figure:
     """Draw rows of symbols, shaded by the probability of each.
 
     The chosen symbol has a frame, green if it is the right one; otherwise the frame is orange,
@@ -95,10 +96,10 @@ def choices(
         weights: the probability of each symbol, like `rows`
         chosen: position in each row
         wanted: the right position in each row
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         title: a line above
 
-    Returns: the path
+    Returns: the figure
     """
     if not len(rows) == len(weights) == len(chosen) == len(wanted) or not rows:
         raise ValueError(
@@ -153,15 +154,18 @@ def _frame(axes, x: int, y: int, color: str, style: str) -> None:
 
 
 def draw_reasons(
-    reasons: Sequence[str], items: Sequence[str], gives: Sequence[Sequence[float]], path: str | Path
-) -> Path:
+    reasons: Sequence[str],
+    items: Sequence[str],
+    gives: Sequence[Sequence[float]],
+    path: str | Path | None = None,
+) -> Figure:
     """Draw what each reason adds to, or takes from, the score of each item.
 
     Args:
         reasons: R names; a past item has its attention weight in front
         items: C names
         gives: (R, C)
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
     """
     matrix = torch.tensor(gives, dtype=torch.float64)
     most = float(matrix.abs().max()) or 1.0
@@ -187,15 +191,17 @@ class Band(NamedTuple):
     colors: str = "gray_r"
 
 
-def tape(bands: Sequence[Band], path: str | Path, *, title: str | None = None) -> Path:
+def tape(
+    bands: Sequence[Band], path: str | Path | None = None, *, title: str | None = None
+) -> Figure:
     """Draw bands below each other, on one time axis.
 
     Args:
         bands: all of the same T; values from 0 to 1
-        path: the file, .png or .svg
+        path: a file to write, .png or .svg
         title: a line above
 
-    Returns: the path
+    Returns: the figure
     """
     steps = {len(band.values) for band in bands}
     if len(steps) != 1 or steps == {0}:

@@ -6,17 +6,20 @@ from math import ceil, log, log10
 from typing import Any
 
 import numpy as np
+import torch
 
+from regard.analysis.steps import attention_steps
 from regard.trace import Call, Trace
-from regard.visual.page.encode import Chunks, linear, rooted
-from regard.visual.page.numbers import numbers
+from regard.visual.page.encode import Chunks, linear, rooted, signed
 from regard.visual.page.scan import Scan, scan
+from regard.visual.step_texts import MISSING
 
 EXACT = 2**17  # weights of a page that are stored in 16 bits
 DENSE = 40_000_000  # weights of a page that are stored; above that, the largest of each row
 LONGEST_DENSE = 2048  # rows or columns of a map that is stored as a whole
 LARGEST_WEIGHTS = 900_000  # stored in a page whose maps are too long
 POOLED = 1_000_000  # pooled weights in such a page
+NUMBERS = 3_000_000  # elements of the steps of one call; above that a page shows weights only
 THUMB = 40
 MANY_KEYS = 128  # above that, weights are so small that the scale starts as a square root
 
@@ -146,9 +149,47 @@ def _call(
         "diagnostics": _diagnostics(found),
         "thumbSize": list(found.thumbs.shape[1:]),
         "thumbs": chunks.add(cells=np.rint(255 * np.sqrt(found.thumbs.clip(0, 1))).astype("u1")),
-        "numbers": None if limits.top else numbers(call, chunks),
+        **(_too_large if limits.top else _numbers(call, chunks)),
     }
     return about | (_long(found, chunks) if limits.top else _whole(found, limits.bits, chunks))
+
+
+_too_large: dict[str, Any] = {"numbers": None, "noNumbers": "tooLarge"}
+
+
+def _numbers(call: Call, chunks: Chunks) -> dict[str, Any]:
+    """The tensors of the steps of a call, or why there are none."""
+    size = call.shape.numel()
+    steps = attention_steps(call) if size <= NUMBERS else None
+    if steps is None:
+        return {"numbers": None, "noNumbers": "noNumbers"} if size <= NUMBERS else _too_large
+    tensors = dict(steps.tensors)
+    x = tensors.get("input_query")
+    for name, other in (("input_key", x), ("input_value", tensors.get("input_key"))):
+        if other is not None and torch.equal(tensors[name], other):
+            del tensors[name]
+    if size + sum(tensor.numel() for tensor in tensors.values()) > NUMBERS:
+        return _too_large
+    packed = {}
+    for name, tensor in tensors.items():
+        scale, cells = signed(tensor.numpy())
+        bundle = chunks.add(scale=scale, cells=cells)
+        packed[_camel(name)] = {"shape": list(tensor.shape), "bundle": bundle}
+    numbers = {
+        "form": steps.form,
+        "scale": steps.scale,
+        "hasBias": steps.has_bias,
+        "isSoftmax": steps.is_softmax,
+        "hasProjections": steps.missing.get("input_query") != "projections",
+        "missing": {_camel(name): MISSING[reason] for name, reason in steps.missing.items()},
+        "tensors": packed,
+    }
+    return {"numbers": numbers}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def _whole(found: Scan, bits: int, chunks: Chunks) -> dict[str, Any]:
