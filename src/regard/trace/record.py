@@ -212,7 +212,8 @@ class Record:
             bias=bias,
             leading=request.leading[1:],
         )
-        return self._map(one)
+        with torch.no_grad():
+            return self._map(one)
 
 
 class RecordedMap(AttentionMap):

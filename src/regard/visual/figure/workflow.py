@@ -189,9 +189,9 @@ def _bar(axes: Axes, values: Tensor) -> None:
 
 def _label(axes: Axes, text: str) -> None:
     style: dict[str, Any] = {"fontsize": 9, "ha": "right", "va": "center", "parse_math": False}
+    style |= {"xycoords": "axes fraction", "textcoords": "offset points"}
     families, lines = choose_fonts(text.split("\n"))
-    place = {"xy": (0, 0.5), "xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate("\n".join(lines), xytext=(-6, 0), family=families, **place, **style)
+    axes.annotate("\n".join(lines), (0, 0.5), (-6, 0), family=families, **style)
 
 
 def _ranked(axes: Axes, weights: Tensor, scores: Tensor | None, keys: list[str]) -> None:
