@@ -5,10 +5,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, overload
 
+import torch
 from torch import Tensor
 
 from regard.attention import observer
-from regard.attention.dispatch import Attended, by_path, dispatch
+from regard.attention.dispatch import (
+    Attended,
+    Computation,
+    LazyRequest,
+    by_path,
+    dispatch,
+    map_of,
+    weigh,
+)
 from regard.core.blocks import can_inspect_values
 from regard.core.mask import Grid, Mask, Window, as_mask
 from regard.core.normalize import find_normalizer
@@ -117,9 +126,26 @@ def attend(
     if bias is None and not dropout and not return_map and path == "auto":
         signature = _signature(query, key, value, score, normalize, mask)
         if signature is not None and _fused.get(signature):
-            limit_threads_after_fork()
             tiles = fused.WHOLE if mask is None else fused.CAUSAL
-            return attend_tiles(query, key, value, tiles, 1.0 / math.sqrt(query.shape[-1]))
+            scale = 1.0 / math.sqrt(query.shape[-1])
+            if not observer.observing:
+                limit_threads_after_fork()
+                return attend_tiles(query, key, value, tiles, scale)
+            if not _needs_gradient(query, key, value):
+                return dispatch(
+                    LazyRequest(
+                        lambda: make_request(query, key, value, score="scaled_dot", mask=mask),
+                        value,
+                        (*query.shape[:-1], key.shape[-2]),
+                        (("query", query), ("key", key), ("value", value)),
+                    ),
+                    Computation(
+                        "fused",
+                        lambda _: attend_tiles(query, key, value, tiles, scale),
+                        map_of,
+                        weigh,
+                    ),
+                )
     request = make_request(
         query, key, value, score=score, mask=mask, bias=bias, normalize=normalize, dropout=dropout
     )
@@ -149,7 +175,7 @@ def _signature(
     mask: Mask | Tensor | None,
 ) -> tuple[object, ...] | None:
     """Shapes, dtypes and device, which decide on a plain or causal call; None if it is another."""
-    if score != "scaled_dot" or normalize != "softmax" or observer.observing:
+    if score != "scaled_dot" or normalize != "softmax":
         return None
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
         return None
@@ -163,6 +189,11 @@ def _signature(
         return None
     dtypes = query.dtype, key.dtype, value.dtype
     return q, k, value.shape, *dtypes, query.device, mask is None, choice.TINY
+
+
+def _needs_gradient(*tensors: Tensor) -> bool:
+    """Whether a call has a gradient: a record of it would keep the graph of its inputs alive."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def explain(

@@ -15,6 +15,7 @@ from regard.core.normalize import NORMALIZERS
 from regard.core.request import Request
 from regard.core.score import SCORES
 from regard.layers.graph import GraphAttention
+from regard.paths.choice import PATHS
 from regard.trace.call import Call, Inputs
 from regard.trace.modules import Modules
 from regard.trace.projections import ProjectionInputs, find_output, find_projections
@@ -82,7 +83,8 @@ class SnapshotRecorder(Recorder):
         """Keep a call, unless it is recomputed in backward or belongs to a functorch transform."""
         recomputed = torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1
         if not recomputed and not in_functorch():
-            layer = self.projections and self.projections.of(call.module, self.freeze)
+            inputs = self.projections
+            layer = None if inputs is None else inputs.of(call.module, self.freeze)
             self.snapshots.append(snapshot(call, self.freeze, layer))
 
 
@@ -202,7 +204,7 @@ def _inputs(record: Record) -> Inputs:
 
 def _provenance(record: Record) -> dict[str, Any]:
     found: dict[str, Any] = {"path": record.path, "dtype": str(record.dtype)[6:]}
-    request = record._request
+    request = record.request if record.path in PATHS else record._request
     if isinstance(request, Request):
         found["score"] = _name_of(request.score, SCORES)
         found["normalizer"] = _name_of(request.normalize, NORMALIZERS)
