@@ -3,11 +3,21 @@
 Tensors are contiguous, and the buffers that hold them have room for one vector behind them.
 """
 
+import torch
 from torch import Tensor
 
 from .compile import available
 
 ROOM = 16  # elements of a vector, at most
+
+
+def _work(scores: Tensor) -> int:
+    """The work that decides on the number of threads.
+
+    Between two of these passes torch multiplies matrices with threads of its own, which then wait
+    busily for the next product. With two cores, a second thread here would only wait for them.
+    """
+    return scores.numel() if torch.get_num_threads() > 2 else 1
 
 
 def exponentials_(scores: Tensor, cap: float) -> None:
@@ -22,7 +32,7 @@ def exponentials_(scores: Tensor, cap: float) -> None:
     if available(scores):
         from .loops import softcap
 
-        softcap.exponentials(scores.numel(), scores.view(-1).numpy(), cap)
+        softcap.exponentials(_work(scores), scores.view(-1).numpy(), cap)
     else:
         scores.tanh_().mul_(cap).exp_()
 
@@ -33,7 +43,7 @@ def gradients_(scores: Tensor, slopes: Tensor, cap: float) -> None:
         from .loops import softcap
 
         arrays = scores.view(-1).numpy(), slopes.view(-1).numpy()
-        softcap.gradients(scores.numel(), *arrays, cap)
+        softcap.gradients(_work(scores), *arrays, cap)
     else:
         t = scores.tanh_()
         slopes.mul_(1 - t * t)

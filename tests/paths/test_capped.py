@@ -1,0 +1,69 @@
+"""The capped path in many tiles, and what it does not take."""
+
+import pytest
+import torch
+
+import regard
+from regard.paths import capped
+from tests.paths.every_path.cases import MASKS, B, D, E, H, M, N
+
+
+def formula(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor):
+    """softmax(3 · tanh(q · k / (3 √d))) v, zeros for rows that see nothing."""
+    powers = torch.exp(3 * torch.tanh(q @ k.mT / D**0.5 / 3)) * visible
+    return powers / powers.sum(-1, keepdim=True).clamp(min=1e-300) @ v
+
+
+@pytest.mark.parametrize("cells", [200, 5 * N, 2 * M * N])
+@pytest.mark.parametrize("mask", list(MASKS))
+def test_any_cut_into_tiles_gives_the_formula(
+    cells: int, mask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capped, "CELLS", cells)
+    torch.manual_seed(0)
+    inputs = [
+        torch.randn(B, H, *size, dtype=torch.float64, requires_grad=True)
+        for size in ((M, D), (N, D), (N, E))
+    ]
+    chosen = MASKS[mask]()
+    shown = torch.ones(B, H, M, N, dtype=torch.bool)
+    if chosen is not None:
+        shown = shown & chosen.dense(M, N, leading=2)
+    found = regard.attend(*inputs, score=regard.SoftCap(3.0), mask=chosen, path="capped")
+    truth = formula(*inputs, shown)
+    torch.testing.assert_close(found, truth)
+    upstream = torch.randn_like(truth)
+    for a, b in zip(
+        torch.autograd.grad(found, inputs, upstream),
+        torch.autograd.grad(truth, inputs, upstream),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"score": regard.SoftCap(61.0)}, "scores up to 61 need a maximum"),
+        ({"score": regard.SoftCap(50.0), "dropout": 0.1}, "dropout is not fused"),
+        ({"score": regard.SoftCap(50.0), "bias": torch.zeros(M, M)}, "a bias is added"),
+        ({"score": regard.SoftCap(50.0), "normalize": "sparsemax"}, "not softmax"),
+        ({"score": "dot"}, "not a soft-capped dot product"),
+    ],
+)
+def test_what_it_does_not_take_runs_elsewhere(more: dict, reason: str) -> None:
+    x = torch.randn(H, M, D)
+    with pytest.raises(ValueError, match=reason):
+        regard.attend(x, x, x, path="capped", **more)
+    truth = regard.attend(x, x, x, path="reference", **{**more, "dropout": 0.0})
+    found = regard.attend(x, x, x, **{**more, "dropout": 0.0})
+    torch.testing.assert_close(found, truth, atol=1e-5, rtol=1e-5)
+
+
+def test_a_mask_that_changes_before_backward_is_an_error() -> None:
+    x = torch.randn(H, M, D, requires_grad=True)
+    shown = torch.ones(M, M, dtype=torch.bool)
+    output = regard.attend(x, x, x, score=regard.SoftCap(5.0), mask=shown)
+    shown[0, 0] = False
+    with pytest.raises(RuntimeError, match="mask was changed in place"):
+        output.sum().backward()
