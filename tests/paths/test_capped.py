@@ -60,10 +60,19 @@ def test_what_it_does_not_take_runs_elsewhere(more: dict, reason: str) -> None:
     torch.testing.assert_close(found, truth, atol=1e-5, rtol=1e-5)
 
 
-def test_a_mask_that_changes_before_backward_is_an_error() -> None:
+def test_inputs_that_change_before_backward_are_an_error_and_a_mask_is_kept() -> None:
     x = torch.randn(H, M, D, requires_grad=True)
-    shown = torch.ones(M, M, dtype=torch.bool)
-    output = regard.attend(x, x, x, score=regard.SoftCap(5.0), mask=shown)
-    shown[0, 0] = False
-    with pytest.raises(RuntimeError, match="mask was changed in place"):
+    shown = torch.ones(M, M, dtype=torch.bool).tril()
+    query = x * 1
+    output = regard.attend(query, x, x, score=regard.SoftCap(5.0), mask=shown)
+    truth = regard.attend(x * 1, x, x, score=regard.SoftCap(5.0), mask=regard.causal())
+    shown.fill_(True)
+    for a, b in zip(
+        torch.autograd.grad(output.sum(), x, retain_graph=True),
+        torch.autograd.grad(truth.sum(), x),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+    query.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         output.sum().backward()

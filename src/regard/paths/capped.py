@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.core.blocks import in_functorch, version_check
+from regard.core.blocks import in_functorch
 from regard.core.elementwise import SoftCap
 from regard.core.lower import DotScore, dot_form, is_dot
 from regard.core.normalize import Normalizer, as_softmax, over_heads
@@ -101,14 +101,11 @@ class _Capped(torch.autograd.Function):
     ) -> Tensor:
         output, lse = _context(query, key, value, sink, numbers)
         ctx.save_for_backward(query, key, value, sink, output, lse)
-        ctx.numbers, mask = numbers, numbers.request.mask
-        masks = [] if mask is None else [("mask", tensor) for tensor in mask.tensors()]
-        ctx.check = version_check(masks, "its gradient cannot be computed")
+        ctx.numbers = numbers
         return output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        ctx.check()
         gradients: Any = _differentiable if torch.is_grad_enabled() else _gradients
         return *gradients(grad, *ctx.saved_tensors, ctx.numbers), None
 
