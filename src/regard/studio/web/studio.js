@@ -57,7 +57,7 @@ class Studio {
     this.main = element("main", { id: "studio-main", tabindex: "-1" });
     this.root.replaceChildren(
       element("a", { class: "skip", href: "#studio-main", onclick: (event) => { event.preventDefault(); this.main.focus(); } }, text("skipToRoom")),
-      element("header", { class: "bar" },
+      element("header", { class: "top" },
         element("h1", {}, "regard ", element("span", {}, text("studio"))),
         element("nav", { "aria-label": text("rooms") }, ...this.links),
         element("div", { class: "settings" },
