@@ -68,8 +68,13 @@ def joined(config: Config) -> Iterator[None]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    limit = timedelta(seconds=options.timeout)
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=options.timeout))
+        store, *_ = next(dist.rendezvous("env://", timeout=limit))
+        # torchrun keeps its store when it restarts workers: the addresses in it are old ones
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.PrefixStore(f"attempt-{attempt}", store)
+        dist.init_process_group(backend, store=store, rank=own, world_size=expected, timeout=limit)
     except (dist.DistError, RuntimeError, ValueError) as error:
         raise RuntimeError(
             f"rank {own} waited {options.timeout:g} s for {expected} processes to join: check "
@@ -222,11 +227,10 @@ def _check_equal(config: Config) -> None:
 def _lost(options: Distributed) -> str:
     """The error when another process is gone or hangs: those that do not report it themselves."""
     store = dist.distributed_c10d._get_default_store()
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
-        store.set(f"waiting/{attempt}/{rank()}", "")
+        store.set(f"waiting/{rank()}", "")
         time.sleep(GRACE if rank() else 2 * GRACE)  # the first may be where the others look it up
-        keys = {number: f"waiting/{attempt}/{number}" for number in range(world())}
+        keys = {number: f"waiting/{number}" for number in range(world())}
         missing = [str(number) for number, key in keys.items() if not store.check([key])]
     except (dist.DistError, RuntimeError):  # its host is gone
         missing = ["0"]
