@@ -1,12 +1,9 @@
 """Co-attention against Lu et al. 2016, eq. 3-7, written out."""
 
-import copy
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 import regard
 from regard.layers import AlternatingCoAttention, CoAttention
@@ -211,19 +208,6 @@ def test_gradients_pass_gradcheck(kind):
 
 
 @BOTH
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_every_dtype_gives_its_own(kind, dtype):
-    layer = make(kind)
-    left, right = pairs()
-    exact = layer(left, right, left_mask=LEFT_LENGTHS)
-    found = layer.to(dtype)(left.to(dtype), right.to(dtype), left_mask=LEFT_LENGTHS)
-    assert found.left.dtype == found.right.dtype == found.left_map.dense().dtype == dtype
-    tolerance = 30 * torch.finfo(dtype).eps
-    torch.testing.assert_close(found.left.double(), exact.left, rtol=tolerance, atol=tolerance)
-    torch.testing.assert_close(found.right.double(), exact.right, rtol=tolerance, atol=tolerance)
-
-
-@BOTH
 def test_autocast_keeps_the_dtype_of_the_inputs(kind):
     layer = make(kind).float()
     left, right = pairs()
@@ -276,48 +260,6 @@ def test_long_inputs_need_no_memory_for_every_pair_and_feature(kind, peak_memory
         found = layer(left, right, left_mask=torch.tensor([2000]))
         (found.left.sum() + found.right.sum()).backward()
     assert peak[0] < 150e6  # every pair and feature: 1074 MB
-
-
-@BOTH
-def test_it_survives_copies_and_keeps_nothing_of_a_call(kind):
-    layer = make(kind)
-    before = {name: set(vars(module)) for name, module in layer.named_modules()}
-    expected = layer(*pairs())
-    assert {name: set(vars(module)) for name, module in layer.named_modules()} == before
-    assert copy.deepcopy(layer)(*pairs()).left.equal(expected.left)
-    other = kind(LEFT, RIGHT, H).double()
-    other.load_state_dict(layer.state_dict())
-    assert other(*pairs()).right.equal(expected.right)
-
-
-@BOTH
-def test_it_compiles(kind):
-    layer = make(kind)
-    torch.compiler.reset()
-
-    def run(left, right):
-        found = layer(left, right, left_mask=LEFT_LENGTHS, right_mask=RIGHT_LENGTHS)
-        return found.left, found.right
-
-    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(*pairs()), run(*pairs()))
-
-
-@BOTH
-def test_it_exports(kind):
-    class Contexts(nn.Module):
-        def __init__(self, layer):
-            super().__init__()
-            self.layer = layer
-
-        def forward(self, left, right, left_mask, right_mask):
-            found = self.layer(left, right, left_mask=left_mask, right_mask=right_mask)
-            return found.left, found.right
-
-    module = Contexts(make(kind))
-    program = torch.export.export(module, (*pairs(), LEFT_LENGTHS, RIGHT_LENGTHS))
-    others = (*pairs(), LEFT_LENGTHS.flip(0), RIGHT_LENGTHS.flip(0))
-    torch.testing.assert_close(program.module()(*others), module(*others))
 
 
 def test_the_maps_make_the_contexts():

@@ -1,12 +1,9 @@
 """Efficient attention against Shen et al. 2018 (arXiv 1812.01243), written out."""
 
-import copy
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 import regard
 from regard.layers import EfficientAttention
@@ -263,54 +260,6 @@ def test_memory_is_linear_in_the_length(mask, peak_memory):
         output.sum().backward()
         assert map[0, 0, 3000].shape == (4096,)
     assert peak[0] < 100e6  # the maps of all heads: 537 MB
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("mask", [None, regard.causal()])
-def test_every_dtype_gives_its_own(dtype, mask):
-    layer, x = make(), tokens(B, N, D)
-    exact = layer(x, mask=mask)
-    output, map = layer.to(dtype)(x.to(dtype), mask=mask, return_map=True)
-    assert output.dtype == map.dense().dtype == dtype
-    tolerance = 20 * torch.finfo(dtype).eps
-    torch.testing.assert_close(output.double(), exact, rtol=tolerance, atol=tolerance)
-
-
-def test_it_survives_copies_and_keeps_nothing_of_a_call():
-    layer, x = make(), tokens(B, N, D)
-    before = {name: set(vars(module)) for name, module in layer.named_modules()}
-    expected = layer(x, return_map=True).output
-    layer.step(x[:, :1], layer.start(B))
-    assert {name: set(vars(module)) for name, module in layer.named_modules()} == before
-    assert copy.deepcopy(layer)(x).equal(expected)
-    other = EfficientAttention(D, H).double()
-    other.load_state_dict(layer.state_dict())
-    assert other(x).equal(expected)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_it_compiles(causal):
-    layer, x = make(), tokens(B, 67, D)
-    mask = regard.lengths([67, 13, 5])
-    mask = mask & regard.causal() if causal else mask
-    torch.compiler.reset()
-    compiled = torch.compile(lambda x: layer(x, mask=mask), backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), layer(x, mask=mask))
-
-
-def test_it_exports():
-    class Padded(nn.Module):
-        def __init__(self, layer):
-            super().__init__()
-            self.layer = layer
-
-        def forward(self, x, lengths):
-            return self.layer(x, mask=regard.lengths(lengths) & regard.causal())
-
-    module, x = Padded(make()), tokens(B, 67, D)
-    program = torch.export.export(module, (x, torch.tensor([67, 13, 0])))
-    others = x.flip(1), torch.tensor([5, 61, 17])
-    torch.testing.assert_close(program.module()(*others), module(*others))
 
 
 def test_a_bad_configuration_raises_a_helpful_error():

@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -52,20 +50,6 @@ def test_gradients_are_right():
     layer = FeedForward(2, 3, activation=torch.tanh).double()
     x = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(layer, x)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_it_compiles_exports_copies_and_keeps_the_type(dtype):
-    layer = FeedForward(5, 11).to(dtype)
-    x = torch.randn(2, 3, 5).to(dtype)
-    expected = layer(x)
-    assert expected.dtype == dtype
-    other = FeedForward(5, 11).to(dtype)
-    other.load_state_dict(layer.state_dict())
-    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
-    exported = torch.export.export(layer, (x,)).module()
-    for module in (copy.deepcopy(layer), other, compiled, exported):
-        torch.testing.assert_close(module(x), expected)
 
 
 def test_bad_sizes_are_errors():

@@ -295,36 +295,6 @@ def test_no_parameter_depends_on_the_number_of_slots():
     assert read.isfinite().all()
 
 
-class Unrolled(torch.nn.Module):
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, controller):
-        return run(self.layer, controller)[0]
-
-
-def test_it_compiles_exports_and_copies():
-    module = Unrolled(layer_of())
-    controller = torch.randn(BATCH, 2, CONTROLLER, dtype=torch.float64)
-    expected = module(controller)
-    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
-    exported = torch.export.export(module, (controller,)).module()
-    for same in (copy.deepcopy(module), compiled, exported):
-        torch.testing.assert_close(same(controller), expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_every_type_is_close_to_float64(dtype):
-    layer = layer_of()
-    controller = torch.randn(BATCH, 3, CONTROLLER, dtype=torch.float64)
-    exact = run(layer, controller)[0]
-    reads = run(layer.to(dtype), controller.to(dtype))[0]
-    assert reads.dtype == dtype
-    tolerance = 16 * torch.finfo(dtype).eps
-    torch.testing.assert_close(reads.double(), exact, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [

@@ -1,6 +1,5 @@
 """Encoder and decoder layers against torch's own with the same weights, and step by step."""
 
-import copy
 import functools
 import math
 
@@ -287,40 +286,6 @@ def test_dropout_falls_in_train_mode_only():
     assert not torch.equal(layer(x, memory), layer(x, memory))
     layer.eval()
     torch.testing.assert_close(layer(x, memory), decoder()(x, memory))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_every_dtype_comes_out_as_it_went_in(dtype):
-    layer = decoder().to(dtype)
-    x, memory = double(B, M, DIM).to(dtype), double(B, N, DIM).to(dtype)
-    output = layer(x, memory)
-    assert output.dtype == dtype
-    exact = layer.double()(x.double(), memory.double())
-    tolerance = 64 * torch.finfo(dtype).eps
-    assert (output.double() - exact).abs().max() < tolerance * exact.abs().max()
-
-
-def test_copies_and_saved_weights_give_the_same_numbers_and_nothing_stays():
-    layer = decoder(position=Rotary(2))
-    x, memory = double(B, M, DIM), double(B, N, DIM, seed=1)
-    before = {name: set(vars(module)) for name, module in layer.named_modules()}
-    output = layer(x, memory)
-    layer.step(x[:, :1], layer.start(B, memory))
-    assert {name: set(vars(module)) for name, module in layer.named_modules()} == before
-    assert torch.equal(copy.deepcopy(layer)(x, memory), output)
-    other = DecoderLayer(DIM, HEADS, HIDDEN, position=Rotary(2)).double()
-    other.load_state_dict(layer.state_dict())
-    assert torch.equal(other(x, memory), output)
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_they_compile_without_a_break_and_export(order):
-    layer = decoder(add_norm=ORDERS[order]).eval()
-    x, memory = double(B, 33, DIM), double(B, 29, DIM, seed=1)
-    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x, memory), layer(x, memory))
-    program = torch.export.export(layer, (x, memory))
-    torch.testing.assert_close(program.module()(x, memory), layer(x, memory))
 
 
 def test_a_bad_configuration_raises_a_helpful_error():

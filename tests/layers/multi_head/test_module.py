@@ -80,17 +80,6 @@ def test_every_dtype_comes_out_as_it_went_in(dtype, position):
     assert y.dtype == dtype
 
 
-def test_nothing_stays_on_the_layer_after_a_call():
-    layer = MultiHeadAttention(D, H, position=ALiBi(H), dropout=0.1)
-    before = {name: set(vars(module)) for name, module in layer.named_modules()}
-    values = {k: v for k, v in vars(layer).items() if not k.startswith("_")}
-    layer(torch.randn(B, N, D), mask=regard.causal(), return_map=True).map.dense()
-    steps(layer, torch.randn(B, N, D), layer.start(B))
-    assert {name: set(vars(module)) for name, module in layer.named_modules()} == before
-    assert {k: v for k, v in vars(layer).items() if not k.startswith("_")} == values
-    assert not list(layer.buffers())
-
-
 def test_copies_and_saved_weights_give_the_same_numbers():
     scores = ["dot", *[regard.General(2, 2) for _ in range(5)]]
     layer = MultiHeadAttention(D, H, kv_heads=3, score=scores, qk_norm=nn.RMSNorm)
@@ -108,27 +97,6 @@ def test_copies_and_saved_weights_give_the_same_numbers():
     assert torch.equal(other(x), layer(x))
     nn.init.zeros_(layer.query_projection.weight)
     assert not torch.equal(copied(x), layer(x))
-
-
-@pytest.mark.parametrize("kv_heads", [6, 3])
-def test_it_compiles_without_a_break(kv_heads):
-    layer = MultiHeadAttention(D, H, kv_heads=kv_heads, position=Rotary(2))
-    x = torch.randn(B, 33, D)
-    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
-    mask = regard.causal()
-    torch.testing.assert_close(compiled(x, mask=mask), layer(x, mask=mask), atol=1e-5, rtol=1e-5)
-    lengths = torch.tensor([33, 20, 0])
-    visible = (torch.arange(33) < lengths[:, None]).unsqueeze(1)
-    torch.testing.assert_close(
-        compiled(x, mask=visible), layer(x, mask=visible), atol=1e-5, rtol=1e-5
-    )
-
-
-def test_it_exports():
-    layer = MultiHeadAttention(D, H, kv_heads=3, position=ALiBi(H)).eval()
-    x = torch.randn(B, 33, D)
-    program = torch.export.export(layer, (x,))
-    torch.testing.assert_close(program.module()(x), layer(x), atol=1e-5, rtol=1e-5)
 
 
 def test_dropout_falls_on_the_weights_in_train_mode_only():

@@ -1,0 +1,232 @@
+"""What holds for every layer: dtypes, copies, compiling, exporting, and nothing stays on it."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import regard
+from regard.layers import (
+    ALiBi,
+    AlternatingCoAttention,
+    CoAttention,
+    DecoderLayer,
+    DifferentialAttention,
+    EfficientAttention,
+    FeedForward,
+    HardAttention,
+    HierarchicalAttention,
+    LatentAttention,
+    MemoryAttention,
+    MultiDimensionalAttention,
+    MultiHeadAttention,
+    PostNorm,
+    PreNorm,
+    Rotary,
+    SourceToToken,
+)
+from tests.layers.local.kinds import DIM, KINDS
+
+B, M, N, D = 3, 33, 67, 12
+
+
+class Case(NamedTuple):
+    """A layer, its inputs, and its outputs."""
+
+    make: Callable[[], nn.Module]
+    inputs: tuple[Tensor, ...]
+    others: tuple[Tensor, ...]  # of the same shapes
+    call: Callable[..., Any] = lambda layer, *inputs: layer(*inputs)  # to a tensor, or several
+    maps: Callable[..., Any] | None = None  # likewise, to a map
+    more: Callable[..., Any] | None = None  # other ways to use it
+    tolerance: float = 20.0  # of a dtype, in multiples of its epsilon
+
+
+def double(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+
+def padded(make: Callable[[], nn.Module], causal: bool = False, **options: Any) -> Case:
+    """Self-attention of sequences of different lengths."""
+
+    def mask(lengths: Tensor) -> regard.Mask:
+        return regard.lengths(lengths) & regard.causal() if causal else regard.lengths(lengths)
+
+    return Case(
+        make,
+        (double(B, N, D), torch.tensor([N, 13, 5])),
+        (double(B, N, D, seed=1), torch.tensor([5, 61, 17])),
+        lambda layer, x, lengths: layer(x, mask=mask(lengths)),
+        lambda layer, x, lengths: layer(x, mask=mask(lengths), return_map=True).map,
+        **options,
+    )
+
+
+def co(kind: type[nn.Module]) -> Case:
+    return Case(
+        lambda: kind(5, 3, 13),
+        (double(B, 7, 5), double(B, 11, 3), torch.tensor([7, 4, 0]), torch.tensor([2, 11, 5])),
+        (double(B, 7, 5), double(B, 11, 3), torch.tensor([0, 4, 7]), torch.tensor([5, 11, 2])),
+        lambda layer, left, right, *lengths: layer(
+            left, right, left_mask=lengths[0], right_mask=lengths[1]
+        )[:2],
+        lambda layer, left, right, *lengths: layer(left, right, left_mask=lengths[0]).left_map,
+        tolerance=30,
+    )
+
+
+def steps(layer: Any, x: Tensor, *_: Tensor) -> None:
+    layer.step(x[:, :1], layer.start(len(x)))
+
+
+def unrolled(layer: MemoryAttention, controller: Tensor) -> Tensor:
+    state, reads = layer.start(len(controller)), []
+    for now in controller.unbind(1):
+        read, state = layer.step(now, state)
+        reads.append(read)
+    return torch.stack(reads, 1)
+
+
+def decoder(order: type[PostNorm]) -> Case:
+    return Case(
+        lambda: DecoderLayer(D, 6, 11, add_norm=order, position=Rotary(2)),
+        (double(B, M, D), double(B, 29, D, seed=1)),
+        (double(B, M, D, seed=2), double(B, 29, D, seed=3)),
+        more=lambda layer, x, memory: layer.step(x[:, :1], layer.start(B, memory)),
+        tolerance=64,
+    )
+
+
+WORDS = torch.tensor([[7, 2, 1, 3, 5], [4, 0, 6, 0, 0], [0, 0, 0, 0, 0]])
+X, Y = double(B, M, D), double(B, M, D, seed=1)
+CASES = {
+    "co, parallel": co(CoAttention),
+    "co, alternating": co(AlternatingCoAttention),
+    "decoder, post-norm": decoder(PostNorm),
+    "decoder, pre-norm": decoder(PreNorm),
+    "differential": padded(lambda: DifferentialAttention(D, 3), more=steps),
+    "efficient": padded(lambda: EfficientAttention(D, 2), more=steps),
+    "efficient, causal": padded(lambda: EfficientAttention(D, 2), causal=True),
+    "feed-forward": Case(lambda: FeedForward(D, 11), (X,), (Y,)),
+    "hard": Case(
+        lambda: HardAttention(D).eval(), (X,), (Y,), more=lambda layer, x: layer.choose(x)
+    ),
+    "hierarchical": Case(
+        lambda: HierarchicalAttention(11, 13),
+        (double(B, 5, 7, 11), WORDS, torch.tensor([5, 3, 0])),
+        (double(B, 5, 7, 11), WORDS.flip(1), torch.tensor([0, 3, 5])),
+        lambda layer, x, words, sentences: (
+            layer(x, word_lengths=words, sentence_lengths=sentences).document
+        ),
+        lambda layer, x, words, sentences: layer(x, word_lengths=words).word_map,
+    ),
+    "latent": padded(lambda: LatentAttention(D, 3, latent=5, rotary=2), more=steps, tolerance=64),
+    **{
+        f"local, {kind}": Case(
+            lambda kind=kind: KINDS[kind](2).eval(),
+            (double(B, 300, DIM),),  # bfloat16 cannot count that far
+            (double(B, 300, DIM, seed=1),),
+            maps=lambda layer, x: layer(x, return_map=True).map,
+            more=steps,
+        )
+        for kind in KINDS
+    },
+    "memory": Case(
+        lambda: MemoryAttention(11, slots=7, width=5, reads=3, writes=2),
+        (double(2, 3, 11),),
+        (double(2, 3, 11, seed=1),),
+        unrolled,
+        tolerance=16,
+    ),
+    "multi-dimensional": padded(lambda: MultiDimensionalAttention(D)),
+    "multi-head": padded(lambda: MultiHeadAttention(D, 6, position=Rotary(2)), causal=True),
+    "multi-head, grouped": Case(
+        lambda: MultiHeadAttention(D, 6, kv_heads=3, position=ALiBi(6)),
+        (X, torch.arange(M) < torch.tensor([[M], [20], [0]])),
+        (Y, torch.arange(M) < torch.tensor([[7], [0], [M]])),
+        lambda layer, x, real: layer(x, mask=real.unsqueeze(1)),
+        more=steps,
+        tolerance=64,
+    ),
+    "source to token": padded(lambda: SourceToToken(D)),
+}
+OF_DTYPE = ("hard", "differential")  # another choice, and RMSNorm's epsilon, depend on the dtype
+EVERY = pytest.mark.parametrize("name", CASES)
+
+
+class Called(nn.Module):
+    """The call of a case as a module."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.call = case.make().double(), case.call
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.call(self.layer, *inputs)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in OF_DTYPE])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_every_dtype_gives_its_own(name, dtype):
+    case = CASES[name]
+    layer = Called(case).to(dtype)
+    inputs = [x.to(dtype) if x.is_floating_point() else x for x in case.inputs]
+    found, maps = layer(*inputs), case.maps and case.maps(layer.layer, *inputs)
+    assert maps is None or maps.dense().dtype == dtype
+    exact = layer.double()(*(x.double() if x.is_floating_point() else x for x in inputs))
+    many = isinstance(found, tuple)
+    for one, other in zip(found if many else [found], exact if many else [exact], strict=True):
+        assert one.dtype == dtype
+        error = (one.double() - other).abs()
+        worst = error.mean() if name.startswith("local") else error.max()  # a centre may move
+        limit = case.tolerance * torch.finfo(dtype).eps * other.abs().max().clamp(min=1.0)
+        assert worst < limit
+
+
+@EVERY
+def test_copies_and_saved_weights_agree_and_nothing_stays_on_the_layer(name):
+    case = CASES[name]
+    module = Called(case)
+    layer = module.layer
+    before = {name: set(vars(part)) for name, part in layer.named_modules()}
+    values = {key: value for key, value in vars(layer).items() if not key.startswith("_")}
+    expected = module(*case.inputs)
+    if case.maps is not None:
+        case.maps(layer, *case.inputs).dense()
+    if case.more is not None:
+        case.more(layer, *case.inputs)
+    assert {name: set(vars(part)) for name, part in layer.named_modules()} == before
+    assert {key: value for key, value in vars(layer).items() if not key.startswith("_")} == values
+    other = Called(case._replace(make=lambda: _changed(case.make())))
+    other.load_state_dict(module.state_dict())
+    for same in (copy.deepcopy(module), other):
+        torch.testing.assert_close(same(*case.inputs), expected, rtol=0, atol=0)
+
+
+def _changed(layer: nn.Module) -> nn.Module:
+    for parameter in layer.parameters():
+        nn.init.constant_(parameter, 7.0)
+    return layer
+
+
+@EVERY
+def test_it_compiles_without_a_break(name):
+    case = CASES[name]
+    torch.compiler.reset()
+    module = Called(case)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*case.inputs), module(*case.inputs))
+
+
+@EVERY
+def test_it_exports(name):
+    case = CASES[name]
+    module = Called(case)
+    program = torch.export.export(module, case.inputs).module()
+    for inputs in (case.inputs, case.others):
+        torch.testing.assert_close(program(*inputs), module(*inputs))
