@@ -54,7 +54,7 @@ def test_in_eval_mode_it_is_the_value_of_the_best_visible_key(block_size, estima
     expected = torch.zeros(B, M, VALUE, dtype=torch.float64)
     for b, length in enumerate((N, 3, 0)):
         for i in range(M if length else 0):
-            scores = query[b, i] @ layer.score.weight @ key[b, :length].T
+            scores = layer.score.scale * query[b, i] @ layer.score.weight @ key[b, :length].T
             expected[b, i] = value[b, scores.argmax()]
             assert choice.chosen[b, i] == scores.argmax()
             assert map.dense()[b, i].tolist() == F.one_hot(scores.argmax(), N).tolist()
@@ -97,7 +97,9 @@ def test_samples_have_the_frequencies_of_the_softmax(kind):
     else:
         chosen = layer.choose(query, key, mask=visible).chosen
     found = chosen.flatten().bincount(minlength=N) / chosen.numel()
-    scores = (query[0, 0] @ layer.score.weight @ key[0].T).masked_fill(~visible, -math.inf)
+    scores = (layer.score.scale * query[0, 0] @ layer.score.weight @ key[0].T).masked_fill(
+        ~visible, -math.inf
+    )
     torch.testing.assert_close(found.double(), scores.softmax(-1).detach(), atol=0.015, rtol=0.0)
 
 
@@ -108,7 +110,9 @@ def test_a_choice_knows_its_probability_and_entropy(block_size):
     mask = regard.lengths([N, 3, 0]) & regard.causal(offset=0)
     choice = layer.choose(query, key, value, mask=mask)
     visible = mask.dense(M, N, leading=1)
-    weights = regard.attention_weight(query @ layer.score.weight @ key.mT, visible)
+    weights = regard.attention_weight(
+        layer.score.scale * query @ layer.score.weight @ key.mT, visible
+    )
     for b in range(2):
         for i in range(M):
             row = weights[b, i]
@@ -159,7 +163,7 @@ def test_reinforce_is_an_unbiased_gradient_of_the_expected_reward():
     choice = layer.choose(query, key)
     loss = reinforce_loss(choice.log_probability, rewards[choice.chosen], baseline=rewards.mean())
     (found,) = torch.autograd.grad(loss, layer.score.weight)
-    weights = (query[:, :1] @ layer.score.weight @ key.mT).softmax(-1)
+    weights = (layer.score.scale * query[:, :1] @ layer.score.weight @ key.mT).softmax(-1)
     (wanted,) = torch.autograd.grad(-(weights @ rewards).sum(), layer.score.weight)
     torch.testing.assert_close(found, wanted, atol=0.02 * wanted.abs().max().item(), rtol=0.0)
 
