@@ -8,20 +8,18 @@ import copy
 import json
 import math
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.data import Batch, Pairs, data_folder, read_fixed_width
+from regard.data import Batch
 from regard.data.batch import BOS
 from regard.decoding import greedy
 from regard.models import AttentionSeq2Seq
@@ -32,6 +30,7 @@ from regard.training.optimizer import AdamW
 GOAL, EVERY, MOST = 0.999, 50, 2800  # exact match; steps between looks; steps before giving up
 LR = 6e-3  # at first; it falls to zero in a straight line
 LONGEST = 11  # tokens of a date, the end included
+SPLITS = ["dates-book", "dates-book-distinct"]  # the book's own; without repeated lines
 
 
 class PlainAttention(nn.Module):
@@ -93,15 +92,6 @@ class PlainAttention(nn.Module):
         return int(((found == wanted) | (wanted == 0)).all(1).sum())
 
 
-def book_split(pairs: Pairs, *, distinct: bool) -> tuple[list, list]:
-    """Training and test pairs: the book's shuffle of all lines, or of the distinct ones."""
-    rows = list(dict.fromkeys(pairs)) if distinct else list(pairs)
-    order = np.arange(len(rows))
-    np.random.RandomState(1984).shuffle(order)
-    cut = len(rows) - len(rows) // 10
-    return [rows[i] for i in order[:cut]], [rows[i] for i in order[cut:]]
-
-
 def good_enough(right: Callable[[Batch], int], task: TranslateTask) -> bool:
     """Whether the goal is reached on the whole test; it is given up as soon as it cannot be."""
     allowed = (1.0 - GOAL) * len(task.valid)
@@ -140,7 +130,7 @@ def race_once(task: TranslateTask, seed: int) -> dict[str, float]:
     losses = float(plain.loss(batch).detach()), float(task.loss(model, batch).total.detach())
     if not math.isclose(*losses, rel_tol=1e-4):
         raise SystemExit(f"the models differ: their losses are {losses}")
-    optimizer = AdamW(model, read_config(_config(Path(), seed)).training)
+    optimizer = AdamW(model, read_config(_config(SPLITS[0], seed)).training)
     theirs = torch.optim.AdamW(plain.parameters(), lr=LR, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
     rates, their_rates = ((LR * (1 - n / MOST) for n in count()) for _ in range(2))
@@ -172,34 +162,26 @@ def race_once(task: TranslateTask, seed: int) -> dict[str, float]:
     }
 
 
-def _config(folder: Path, seed: int) -> dict[str, Any]:
-    files = {"train": str(folder / "train.tsv"), "valid": str(folder / "test.tsv")}
+def _config(split: str, seed: int) -> dict[str, Any]:
     return {
         "task": "translate",
         "seed": seed,
-        "data": {**files, "sentences": 64},
+        "data": {"name": split, "sentences": 64},
         "model": {"kind": "attention", "embedding": 32, "hidden": 128},
         "training": {"steps": MOST, "lr": LR, "weight_decay": 0.01},
     }
 
 
-def main(*, seeds: int, distinct: list[bool], json_file: Path | None = None) -> None:
+def main(*, seeds: int, splits: list[str], json_file: Path | None = None) -> None:
     """Print the median over seeds, for the book's own split and for one without repeated lines."""
-    pairs = read_fixed_width(data_folder() / "dates_book" / "date.txt")
     answers = []
     print("| split | regard | plain PyTorch | ratio |\n|---|---|---|---|")
-    for only in distinct:
-        train, test = book_split(pairs, distinct=only)
-        with tempfile.TemporaryDirectory() as folder:
-            for name, rows in (("train", train), ("test", test)):
-                text = "".join(f"{source}\t{target}\n" for source, target in rows)
-                (Path(folder) / f"{name}.tsv").write_text(text, encoding="utf-8")
-            runs = [
-                race_once(TranslateTask.from_config(read_config(_config(Path(folder), seed))), seed)
-                for seed in range(1, seeds + 1)
-            ]
+    for split in splits:
+        runs = [
+            race_once(TranslateTask.from_config(read_config(_config(split, seed))), seed)
+            for seed in range(1, seeds + 1)
+        ]
         medians = {who: statistics.median(run[who] for run in runs) for who in runs[0]}
-        split = "distinct dates" if only else "the book's own"
         mine, their = medians["regard"], medians["plain PyTorch"]
         times = " | ".join(
             f"{seconds:.1f} s" if seconds < math.inf else f"not in {MOST:,} steps"
@@ -215,8 +197,8 @@ def main(*, seeds: int, distinct: list[bool], json_file: Path | None = None) -> 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", choices=["book", "distinct"])
+    parser.add_argument("--only", choices=SPLITS)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    chosen = {"book": [False], "distinct": [True], None: [False, True]}[arguments.only]
-    main(seeds=arguments.seeds, distinct=chosen, json_file=arguments.json)
+    chosen = [arguments.only] if arguments.only else SPLITS
+    main(seeds=arguments.seeds, splits=chosen, json_file=arguments.json)

@@ -30,6 +30,8 @@ GRID = {
     "training.weight_decay": (0.01, 0.3),
     "model.dropout": (0.0, 0.3),
 }
+LAST, RECENCY, SELF = "model.last_item=true", "model.recency=true", "model.self_attention=1"
+VARIANTS = ((), (LAST,), (RECENCY,), (SELF,), (LAST, RECENCY), (LAST, RECENCY, SELF))
 
 
 def measure(settings: list[str]) -> dict[str, float]:
@@ -91,8 +93,8 @@ def main(path: str | None) -> None:
         print(f"valid NDCG@10 {found['ndcg']:.3f}  {' '.join(settings)}", flush=True)
     _, best, chosen = max(tried, key=lambda one: one[0])
     rows[f"matrix factorisation, best of {len(tried)} ({', '.join(chosen)})"] = best
-    rows["attention"] = measure(where)
-    rows["attention, self-attention over the past"] = measure([*where, "model.self_attention=1"])
+    for options in VARIANTS:
+        rows[f"attention {' '.join(options)}"] = measure([*where, *options])
     for name, found in rows.items():
         print(f"HR@10 {found['test_hit']:.3f}  NDCG@10 {found['test_ndcg']:.3f}  {name}")
 

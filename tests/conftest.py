@@ -81,6 +81,8 @@ TINY = {
     "language": ("language", ["data.count=60", "data.context=16", "model.dim=8", "model.heads=2"]),
     "hard": ("hard", ["data.count=50", "data.held_out=5", "model.dim=5"]),
 }
+ONE_STEP = ["training.steps=1", "training.epochs=", "training.threads=1"]
+ONE_STEP += ["training.schedule=constant", "training.warmup=0"]
 
 
 COPY = {
@@ -114,9 +116,7 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
             recipe, settings = TINY[task]
             run = tmp_path_factory.mktemp("tiny") / task
-            short = ["training.steps=1", "training.epochs=", "training.threads=1"]
-            schedule = ["training.schedule=constant", "training.warmup=0"]
-            regard.train(recipe, run, settings=[*settings, *short, *schedule], progress=Silent())
+            regard.train(recipe, run, settings=[*settings, *ONE_STEP], progress=Silent())
             runs[task] = run
         return runs[task]
 

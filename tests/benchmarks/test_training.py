@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.data import Pairs
 from regard.models import Transformer, build
 from regard.tasks import TranslateTask
 from regard.training import read_config
@@ -43,15 +42,6 @@ def test_the_plain_model_of_the_book_has_our_loss():
     for step in range(3):
         batch = task.batch(0, step)
         torch.testing.assert_close(task.loss(model, batch).total, plain.loss(batch))
-
-
-def test_distinct_dates_are_in_one_part_of_the_books_split_alone():
-    pairs = Pairs.collect([(f"{n % 70}", "x") for n in range(100)])
-    train, test = dates_book.book_split(pairs, distinct=True)
-    assert (len(train), len(test)) == (63, 7)
-    assert not set(train) & set(test)
-    train, test = dates_book.book_split(pairs, distinct=False)
-    assert (len(train), len(test)) == (90, 10)
 
 
 @pytest.mark.parametrize("given", [False, True])

@@ -45,6 +45,16 @@ def test_the_order_depends_on_seed_and_epoch_alone():
     assert list(Batches(LENGTHS, tokens=401, seed=6).order(7)) != late
 
 
+def test_a_pool_of_one_batch_mixes_pairs_of_all_lengths():
+    """Each batch is then a part of the shuffled pairs as they come."""
+    batches = Batches(LENGTHS, sentences=7, seed=5, pool=1)
+    shuffled = np.random.default_rng((5, 3)).permutation(len(LENGTHS))
+    parts = {frozenset(shuffled[i : i + 7].tolist()) for i in range(0, len(LENGTHS), 7)}
+    assert {frozenset(batch) for batch in batches.order(3)} == parts
+    with pytest.raises(ValueError, match="pool must be at least 1, got 0"):
+        Batches(LENGTHS, sentences=7, pool=0)
+
+
 def test_any_batch_is_reached_by_its_position():
     order = Batches(LENGTHS, tokens=401).order(2)
     walked = list(order)

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from regard.data import DATASETS, SPLITS, data_folder, read_dataset, read_pairs
@@ -43,7 +44,7 @@ def test_a_word_for_test_keeps_the_pronunciations_that_the_other_file_has(real_d
 
 def test_the_checksums_are_those_of_the_files(real_data):
     remote = {file for dataset in DATASETS.values() for file in dataset.remote}
-    assert len(remote) == 11
+    assert len(remote) == 12
     for file in remote:
         assert checksum(real_data / file.path) == file.sha256
 
@@ -54,11 +55,30 @@ def test_the_dates_of_the_book_are_fixed_width(real_data):
     assert pairs[0] == ("september 27, 1994", "1994-09-27")
 
 
+def test_the_splits_of_the_book_are_its_own_or_of_distinct_lines(tmp_path):
+    """As in the book: np.random.shuffle under the seed 1984, and the last tenth is for test."""
+    (tmp_path / "dates_book").mkdir()
+    lines = [(f"{n % 70}", "x") for n in range(100)]
+    text = "".join(f"{source:<5}_{target}\n" for source, target in lines)
+    (tmp_path / "dates_book" / "date.txt").write_text(text)
+    for name, rows in (("dates-book", lines), ("dates-book-distinct", lines[:70])):
+        order = np.arange(len(rows))
+        np.random.RandomState(1984).shuffle(order)
+        shuffled, cut = [rows[i] for i in order], len(rows) * 9 // 10
+        assert list(read_dataset(name, "train", folder=tmp_path)) == shuffled[:cut]
+        for split in ("valid", "test"):
+            assert list(read_dataset(name, split, folder=tmp_path)) == shuffled[cut:]
+
+
 def test_missing_data_is_an_error_with_the_command_to_get_it(tmp_path):
     with pytest.raises(FileNotFoundError, match="regard data get pronounce"):
         read_dataset("pronounce", folder=tmp_path)
     with pytest.raises(FileNotFoundError, match=r"download it from .*manythings"):
         read_dataset("tatoeba", folder=tmp_path)
+    with pytest.raises(
+        FileNotFoundError, match=r"get dates-book, or generate .* --set data\.name=dates$"
+    ):
+        read_dataset("dates-book", folder=tmp_path)
     with pytest.raises(ValueError, match="did you mean 'tatoeba'"):
         read_dataset("tatoba", folder=tmp_path)
 

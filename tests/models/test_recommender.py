@@ -27,24 +27,39 @@ PROFILES = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], dtype=torch.float64)
 PAST, LENGTHS = torch.tensor([[4, 2, 9], [7, 0, 0]]), torch.tensor([3, 1])
 
 
-def test_scores_are_the_equation_written_out():
-    model = model_of()
+@pytest.mark.parametrize("options", [{}, {"last_item": True}, {"recency": True}])
+def test_scores_are_the_equation_written_out(options):
+    model = model_of(**options)
     found = model(torch.tensor([2, 5]), PROFILES, PAST, LENGTHS)
     items = model.item.weight + model.item_profiles @ model.item_profile.weight.T
     for b, user in enumerate((2, 5)):
         past = PAST[b, : LENGTHS[b]]
-        p, e = model.item_profiles[past], items[past]
-        query = model.query(torch.cat((PROFILES[b], p[0], e[0]))).view(2, 3)
-        key = model.key(torch.cat((p, e), 1)).view(-1, 2, 3)
-        value = model.value(e).view(-1, 2, 3)
+        q, k, e = PROFILES[b], model.item_profiles[past], items[past]
+        if "last_item" in options:
+            q, k = torch.cat((q, k[0], e[0])), torch.cat((k, e), 1)
+        query = (model.query.weight @ q).view(2, 3)
+        key = (k @ model.key.weight.T).view(-1, 2, 3)
+        value = e.view(-1, 2, 3)
         contexts = []
         for head in range(2):
-            scores = key[:, head] @ query[head] / 3**0.5 + model.recency[head, : len(past)]
+            scores = key[:, head] @ query[head] / 3**0.5
+            if "recency" in options:
+                scores = scores + model.recency[head, : len(past)]
             weights = scores.softmax(0)
             torch.testing.assert_close(found.weights[b, head, : len(past)], weights)
             contexts.append(weights @ value[:, head])
-        r = model.join(torch.cat((model.user.weight[user], PROFILES[b], *contexts)))
+        r = model.join.weight @ torch.cat((model.user.weight[user], *contexts))
         torch.testing.assert_close(found.scores[b], items @ r + model.popularity)
+
+
+def test_the_default_does_not_depend_on_the_order_of_the_past():
+    arguments = torch.tensor([1]), PROFILES[:1]
+    for options in ({}, {"last_item": True}, {"recency": True}):
+        model = model_of(**options)
+        scores = [
+            model(*arguments, past, LENGTHS[:1]).scores for past in (PAST[:1], PAST[:1].flip(1))
+        ]
+        assert torch.allclose(*scores) == (not options)
 
 
 def test_somebody_without_a_past_looks_at_all_items():
@@ -66,7 +81,7 @@ def test_the_parts_add_up_to_the_score(past):
     count = torch.tensor([len(past)])
     shown = torch.tensor([past or [0]])
     scores = model(torch.tensor([2 if past else 0]), PROFILES[:1], shown, count).scores[0]
-    total = parts.popularity + parts.own + parts.profile.sum(0) + parts.past.sum(0)
+    total = parts.popularity + parts.own + parts.past.sum(0)
     torch.testing.assert_close(total, scores)
     assert parts.past.shape == (len(past) or ITEMS, ITEMS)
 
@@ -80,7 +95,7 @@ def test_identity_projections_compare_the_profiles_themselves():
     found = model(torch.tensor([1]), asking, PAST[:1], LENGTHS[:1])
     scores = model.item_profiles[PAST[0]] @ asking[0] / 7**0.5
     torch.testing.assert_close(found.weights[0, 0], scores.softmax(0))
-    with pytest.raises(ValueError, match="same width, got 1 heads and 3 and 7 columns"):
+    with pytest.raises(ValueError, match="same width and no last_item, got 1 heads, 3 and 7 col"):
         Recommender(USERS, *tables(), projections="identity")
 
 

@@ -38,6 +38,20 @@ def test_the_encoder_is_torch_over_each_sentence_alone(cell, both):
         torch.testing.assert_close(torch.stack([part[b] for part in memory.final]), ends)
 
 
+def test_a_source_is_read_backwards_and_its_states_keep_their_order():
+    forwards, backwards = encoder_of(cell="lstm"), encoder_of(cell="lstm", reverse_source=True)
+    source = torch.randint(13, (B, S))
+    memory = backwards(source, LENGTHS)
+    assert not memory.states[2].any()
+    assert not any(part[2].any() for part in memory.final)
+    for b, length in enumerate(LENGTHS.tolist()[:2]):
+        alone = forwards(source[b : b + 1, :length].flip(1))
+        torch.testing.assert_close(memory.states[b, :length], alone.states[0].flip(0))
+        assert not memory.states[b, length:].any()
+        for part, wanted in zip(memory.final, alone.final, strict=True):
+            torch.testing.assert_close(part[b], wanted[0])
+
+
 def test_a_residual_encoder_adds_its_input_above_the_first_layer():
     encoder = encoder_of(layers=3, residual=True)
     source = torch.randint(13, (B, S))

@@ -42,6 +42,7 @@ MODELS = {
     "plain": ("plain", {"layers": 2, "cell": "lstm"}),
     "peeky": ("peeky", {"layers": 2, "bidirectional": "all", "residual": True}),
     "attention": ("attention", {}),
+    "attention, reversed": ("attention", {"reverse_source": True}),
     "transformer": ("transformer", {}),
     "transformer, pre, rotary": ("transformer", {"norm": "pre", "position": "rotary"}),
     "transformer, alibi": ("transformer", {"position": "alibi", "kv_heads": 1}),

@@ -98,6 +98,15 @@ def test_files_are_written_and_linked(shown: list[Exhibit], tmp_path: Path) -> N
         assert f"({link})" in listing
         assert (file.parent / link).is_file()
     assert len(list((file.parent / "maps").iterdir())) == len(shown)
+    assert "glossary" not in listing
+
+
+def test_the_glossary_beside_the_gallery_is_linked(shown: list[Exhibit], tmp_path: Path) -> None:
+    (tmp_path / "glossary.ko.md").touch()
+    file = write(tmp_path / "gallery", shown[:1])
+    assert "](../glossary.ko.md)." in (file.parent / "README.md").read_text(encoding="utf-8")
+    assert '<a href="../glossary.ko.md">용어집</a>' in file.read_text(encoding="utf-8")
+    assert "glossary.md" not in file.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["README.md", "index.html"])

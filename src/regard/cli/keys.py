@@ -14,6 +14,7 @@ MODEL = {  # the options of `regard.models.build` that a configuration can hold
     "decoder_layers": "number of layers of the decoder, if not that of the encoder",
     "cell": "gru or lstm",
     "bidirectional": "which layers of the encoder read both ways: none, bottom or all",
+    "reverse_source": "read the source from its end (Sutskever et al. 2014)",
     "residual": "add the input of each layer to its output",
     "dim": "width of the layers",
     "heads": "number of attention heads",

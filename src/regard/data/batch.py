@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 PAD, BOS, EOS = 0, 1, 2  # of every tokenizer
-POOL = 100  # batches that are sorted together, about
+POOL = 100  # batches that are sorted by length together, about
 LARGE = 2**20  # pairs beyond which the order of an epoch is not held in memory
 
 
@@ -41,6 +41,7 @@ class Batches:
         tokens: maximum in a batch, padding of both sides included
         sentences: alternatively, the number of pairs in a batch
         seed: of the order
+        pool: about how many batches are sorted by length together; 1 mixes pairs of all lengths
         shuffle: False sorts the pairs by length, the same in each epoch
     """
 
@@ -51,6 +52,7 @@ class Batches:
         tokens: int | None = None,
         sentences: int | None = None,
         seed: int = 0,
+        pool: int = POOL,
         shuffle: bool = True,
     ) -> None:
         if lengths.ndim != 2 or lengths.shape[1] != 2 or len(lengths) == 0:
@@ -68,13 +70,15 @@ class Batches:
             )
         if seed < 0:
             raise ValueError(f"seed must not be negative, got {seed}")
+        if pool < 1:
+            raise ValueError(f"pool must be at least 1, got {pool}")
         self.lengths = lengths
         self.tokens = tokens
         self.sentences = sentences
         self.seed = seed
         self.shuffle = shuffle
         per_batch = sentences or max(1, int((tokens or 0) / max(1.0, sums.mean())))
-        self.pool = max(POOL * per_batch, 1)
+        self.pool = pool * per_batch
 
     def order(self, epoch: int) -> "Order | PooledOrder":
         """The batches of an epoch: a sequence of lists of positions in the corpus."""

@@ -1,14 +1,16 @@
-"""Datasets that are downloaded and read from a directory: multi30k, pronounce, tatoeba."""
+"""Datasets that are read from a directory: multi30k, pronounce, tatoeba, dates-book."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from regard.core.names import check_name
 from regard.data.generated import check_split, split_of
 from regard.data.pairs import Pairs
-from regard.data.readers import read_aligned, read_dictionary, read_table
+from regard.data.readers import read_aligned, read_dictionary, read_fixed_width, read_table
 
 MULTI30K = (
     "https://raw.githubusercontent.com/multi30k/dataset/"
@@ -17,6 +19,10 @@ MULTI30K = (
 CMUDICT = (
     "https://raw.githubusercontent.com/microsoft/CNTK/9bb7e86bb11d57a8c8eb6bba329a134b75f10fb3/"
     "Examples/SequenceToSequence/CMUDict/Data/cmudict-0.7b."
+)
+DATES_BOOK = (
+    "https://raw.githubusercontent.com/oreilly-japan/deep-learning-from-scratch-2/"
+    "5473be8cd112c446c62c77535766280d445c17a7/dataset/date.txt"
 )
 
 
@@ -39,6 +45,7 @@ class Dataset(NamedTuple):
     source: str  # kind of the source tokenizer
     target: str  # kind of the target tokenizer
     home: str
+    instead: str = ""  # a command that needs no file
 
 
 def data_folder(folder: str | Path | None = None) -> Path:
@@ -69,7 +76,8 @@ def read_dataset(name: str, split: str = "train", *, folder: str | Path | None =
     """Read a split of a dataset.
 
     Args:
-        name: "multi30k" (en→de), "multi30k-en-fr", "multi30k-de-en", "pronounce" or "tatoeba"
+        name: "multi30k" (en→de), "multi30k-en-fr", "multi30k-de-en", "pronounce", "tatoeba",
+            "dates-book" or "dates-book-distinct"
         split: "train", "valid" or "test"
         folder: the data directory; by default `data_folder()`
 
@@ -82,6 +90,7 @@ def read_dataset(name: str, split: str = "train", *, folder: str | Path | None =
     missing = [file for file in dataset.files if not (folder / file).is_file()]
     if missing:
         how = f"regard data get {name}" if dataset.remote else f"download it from {dataset.home}"
+        how += f", or generate such data: {dataset.instead}" if dataset.instead else ""
         raise FileNotFoundError(f"{name} needs {folder / missing[0]}, which does not exist: {how}")
     return dataset.read(folder, split)
 
@@ -125,6 +134,19 @@ def _tatoeba(folder: Path, split: str) -> Pairs:
     return Pairs.collect((pair for pair in pairs if split_of(pair[1]) == split), pairs.report)
 
 
+def _dates_book(*, distinct: bool) -> Callable[[Path, str], Pairs]:
+    def read(folder: Path, split: str) -> Pairs:
+        """The book's shuffle of its lines; one in ten is for test, and for validation too."""
+        pairs = read_fixed_width(folder / "dates_book" / "date.txt")
+        rows = list(dict.fromkeys(pairs)) if distinct else list(pairs)
+        order = np.random.RandomState(1984).permutation(len(rows))
+        cut = len(rows) - len(rows) // 10
+        chosen = order[:cut] if split == "train" else order[cut:]
+        return Pairs.collect((rows[i] for i in chosen), pairs.report)
+
+    return read
+
+
 # sha256 of the files of Multi30k, task 1, and of CMUDict 0.7b without stress.
 _MULTI30K_SUMS = {
     "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
@@ -161,6 +183,27 @@ def _multi30k_dataset(source: str, target: str) -> Dataset:
     )
 
 
+def _dates_book_dataset(*, distinct: bool) -> Dataset:
+    return Dataset(
+        about="the dates of a textbook (Saito 2018) → ISO 8601; "
+        + ("41,578 distinct lines" if distinct else "50,000 lines, some of them repeated"),
+        licence="MIT, © 2018 Koki Saitoh",
+        read=_dates_book(distinct=distinct),
+        files=("dates_book/date.txt",),
+        remote=(
+            Remote(
+                "dates_book/date.txt",
+                DATES_BOOK,
+                "62e66a301ce8537868e725512d2a45663fc366526b7e42028cb703bda2b1c79a",
+            ),
+        ),
+        source="characters",
+        target="characters",
+        home="https://github.com/oreilly-japan/deep-learning-from-scratch-2",
+        instead="regard train dates-book --set data.name=dates",
+    )
+
+
 DATASETS = {
     "multi30k": _multi30k_dataset("en", "de"),
     "multi30k-en-fr": _multi30k_dataset("en", "fr"),
@@ -188,6 +231,8 @@ DATASETS = {
         target="characters",
         home="kor-eng.zip of https://www.manythings.org/anki/",
     ),
+    "dates-book": _dates_book_dataset(distinct=False),
+    "dates-book-distinct": _dates_book_dataset(distinct=True),
 }
 
 

@@ -23,7 +23,8 @@ from regard.models.transformer import Transformer
 Options = dict[str, Any]
 
 _SIZES: Options = {"frames": None, "embedding": 256, "hidden": 256, "layers": 1, "cell": "gru"}
-_SIZES |= {"bidirectional": "none", "residual": False, "tie": False, "dropout": 0.0}
+_SIZES |= {"bidirectional": "none", "reverse_source": False}
+_SIZES |= {"residual": False, "tie": False, "dropout": 0.0}
 _ATTENTION: Options = {"attention": "global", "window": None, "attention_dropout": 0.0}
 
 RECURRENT: dict[str, tuple[Callable[..., RecurrentDecoder], Options]] = {
@@ -65,9 +66,8 @@ def recurrent(
     embedding = o["embedding"]
     tokens: Options = {"scale": math.sqrt(embedding), "dropout": o["dropout"]}  # entries of size 1
     source = source_embedding(source_vocabulary, o["frames"], embedding, **tokens)
-    encoder = Encoder(
-        source, o["hidden"], cell=o["cell"], bidirectional=o["bidirectional"], **stack
-    )
+    reading = {name: o[name] for name in ("cell", "bidirectional", "reverse_source")}
+    encoder = Encoder(source, o["hidden"], **reading, **stack)
     if kind == "gnmt":  # its decoder always has residual connections
         del stack["residual"]
     target = Tokens(target_vocabulary, embedding, **tokens)

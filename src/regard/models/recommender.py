@@ -28,14 +28,10 @@ class Recommended(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The terms of each item's score, for one user.
-
-    score = popularity + own + profile.sum(0) + past.sum(0)
-    """
+    """The terms of each item's score, for one user: score = popularity + own + past.sum(0)."""
 
     popularity: Tensor  # (items,): the item's own, for any user
     own: Tensor  # (items,): the user's embedding
-    profile: Tensor  # (user columns, items): each column of the user's profile
     past: Tensor  # (L, items): each item attended to, times its weight
     weights: Tensor  # (L,): those weights, the heads averaged
 
@@ -43,17 +39,23 @@ class Parts(NamedTuple):
 class Recommender(nn.Module):
     """The user's profile is the query, items' profiles are keys, and their embeddings values.
 
-        Q = W_Q [p_u ; p_last],  K = W_K [p_j ; e_j],  V = W_V e_j
-        c = softmax(QKᵀ/√d + recency) V,  r = W [u ; p_u ; c],  score_i = r · e_i + b_i
+        Q = W_Q p_u,  K = W_K p_j,  V = e_j,  c = softmax(QKᵀ/√d) V
+        r = W [u ; c],  score_i = r · e_i + b_i
 
-    p are profiles: fixed rows of a table, which may be of different widths for users and items,
-    e and u learned embeddings; e_i includes a projection of the item's profile. The keys are the
-    user's past items, the latest first, with a learned bias for each position; a user without a
-    past attends to all items. Since everything after the softmax is linear, a score is exactly the
-    sum of the terms of each past item, each column of the profile and the embedding (`parts`).
+    p are profiles: fixed rows of a table, which may be of different widths for users and items. u
+    is a learned embedding of the user, e of the item: a learned row plus a projection of its
+    profile. The keys are the user's past items; a user without a past attends to all items. Since
+    everything after the softmax is linear, a score is exactly the sum
+    of the terms of each past item, the user's embedding and the item's popularity (`parts`).
+
+    Three options take the order of the past into account:
+
+        last_item        Q = W_Q [p_u ; p_last ; e_last],  K = W_K [p_j ; e_j]
+        recency          c = softmax(QKᵀ/√d + t) V, with a learned t for each place in the past
+        self_attention   e_j of past items from layers in which they attend to each other
 
     Similar in kind: Vaswani et al. 2017 (the attention), He et al. 2018 (NAIS: the past weighted
-    by attention), Kang & McAuley 2018 (SASRec: self-attention over the past, `self_attention`).
+    by attention), Kang & McAuley 2018 (SASRec: self-attention over the past).
 
     >>> model = Recommender(5, torch.eye(7), torch.eye(11), dim=12, heads=3)
     >>> past = torch.tensor([[3, 1, 0], [0, 0, 0]])
@@ -70,6 +72,8 @@ class Recommender(nn.Module):
         past: number of the latest items attended to
         projections: "learned", or "identity": Q = p_u and K = p_j, which must be as wide as
             each other, in one head
+        last_item: whether the query includes the latest item, and keys the items' embeddings
+        recency: whether each place in the past has a learned bias
         self_attention: layers of self-attention over the past, with learned positions
         forget: the fraction of examples, in train mode, whose user and past are masked, so that
             the model learns to recommend from the profile only
@@ -88,33 +92,36 @@ class Recommender(nn.Module):
         heads: int = 1,
         past: int = 30,
         projections: str = "learned",
+        last_item: bool = False,
+        recency: bool = False,
         self_attention: int = 0,
         forget: float = 0.1,
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        items, width = item_profiles.shape
+        (items, width), user_width = item_profiles.shape, user_profiles.shape[1]
         check_sizes(items=items, dim=dim, heads=heads, past=past)
         check_dropout(forget)
         check_name("projections", projections, PROJECTIONS)
         check_heads(dim, heads)
-        user_width = user_profiles.shape[1]
-        if projections == "identity" and (user_width != width or heads != 1):
+        if projections == "identity" and (user_width != width or heads != 1 or last_item):
             raise ValueError(
-                "identity projections need one head and profiles of the same width, got "
-                f"{heads} heads and {user_width} and {width} columns; use projections='learned'"
+                "identity projections need one head, profiles of the same width and no last_item, "
+                f"got {heads} heads, {user_width} and {width} columns and last_item={last_item}; "
+                "use projections='learned'"
             )
         self.heads, self.past, self.forget, self.drop = heads, past, forget, Dropout(dropout)
-        self.projections = projections
+        self.projections, self.last_item = projections, last_item
         self.register_buffer("item_profiles", item_profiles.float(), persistent=False)
         self.user = nn.Embedding(users + 1, dim)  # u
-        self.item = nn.Embedding(items, dim)  # e, before the profile is added
-        self.item_profile = nn.Linear(width, dim, bias=False) if width else _no_profile(dim)
-        self.query = nn.Linear(user_width + width + dim, dim)  # W_Q
-        self.key = nn.Linear(width + dim, dim, bias=False)  # W_K
-        self.value = nn.Linear(dim, dim, bias=False)  # W_V
-        self.recency = nn.Parameter(torch.zeros(heads, past))
-        self.join = nn.Linear(dim + user_width + dim, dim, bias=False)  # W
+        self.item = nn.Embedding(items, dim)  # e
+        self.item_profile = _linear(width, dim)
+        if projections == "learned":
+            more = width + dim if last_item else 0
+            self.query = _linear(user_width + more, dim)  # W_Q
+            self.key = _linear(width + (dim if last_item else 0), dim)  # W_K
+        self.recency = nn.Parameter(torch.zeros(heads, past)) if recency else None  # t
+        self.join = nn.Linear(2 * dim, dim, bias=False)  # W
         self.popularity = nn.Parameter(torch.zeros(items))  # b
         self.order, self.encoder = None, None
         if self_attention:
@@ -146,8 +153,9 @@ class Recommender(nn.Module):
         if self.training and self.forget:
             hidden = torch.rand(len(users), device=users.device) < self.forget
             users, lengths = users.masked_fill(hidden, 0), lengths.masked_fill(hidden, 0)
-        r, weights, _ = self._preference(users, profiles, past, lengths)
-        return Recommended(r @ self.items().T + self.popularity, weights)
+        context, weights, _ = self._context(profiles, past, lengths)
+        joined = torch.cat((self.drop(self.user(users)), self.drop(context)), dim=-1)
+        return Recommended(self.join(joined) @ self.items().T + self.popularity, weights)
 
     def items(self) -> Tensor:
         """The embedding of every item, (items, dim)."""
@@ -164,79 +172,69 @@ class Recommender(nn.Module):
         """
         count = past.new_tensor([len(past)])
         shown = past if len(past) else past.new_zeros(1)
-        _, weights, value = self._preference(
-            past.new_tensor([user]), profile[None], shown[None], count
-        )
-        items, (own, columns, context) = self.items(), self._join_parts()
+        _, weights, value = self._context(profile[None], shown[None], count)
+        items, (own, context) = self.items(), self.join.weight.chunk(2, dim=1)  # the blocks of W
         mixed = weights[0].unsqueeze(-1) * value[0]  # (heads, L, width)
         mixed = mixed.transpose(0, 1).flatten(1)  # (L, dim)
         return Parts(
-            self.popularity,
+            self.popularity.detach(),
             self.user.weight[user] @ own.T @ items.T,
-            profile.unsqueeze(1) * columns.T @ items.T,
             mixed @ context.T @ items.T,
             weights[0].mean(0),
         )
 
-    def _preference(
-        self, users: Tensor, profiles: Tensor, past: Tensor, lengths: Tensor
+    def _context(
+        self, profiles: Tensor, past: Tensor, lengths: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """r (B, dim), the weights (B, heads, L) and the values (B, heads, L, width)."""
+        """c (B, dim), the weights (B, heads, L) and the values (B, heads, L, width)."""
         new = lengths == 0
         if not can_inspect_values(lengths):
-            context, weights, value = self._attend(profiles, past, lengths)
-        elif bool(new.all()):
-            context, weights, value = self._attend(profiles, None, lengths)
-        else:
-            context, weights, value = self._attend(profiles, past, lengths)
-            if bool(new.any()):  # they attend to the catalogue; their weights are dropped
-                context = context.index_copy(
-                    0, new.nonzero()[:, 0], self._attend(profiles[new], None, lengths[new])[0]
-                )
-        joined = torch.cat((self.drop(self.user(users)), profiles, self.drop(context)), dim=-1)
-        return self.join(joined), weights, value
+            return self._attend(profiles, past, lengths)
+        if bool(new.all()):
+            return self._attend(profiles, None, lengths)
+        context, weights, value = self._attend(profiles, past, lengths)
+        if bool(new.any()):  # they attend to the catalogue; their weights are dropped
+            others = self._attend(profiles[new], None, lengths[new])[0]
+            context = context.index_copy(0, new.nonzero()[:, 0], others)
+        return context, weights, value
 
     @observed
     def _attend(
         self, profiles: Tensor, past: Tensor | None, lengths: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attend to the past, or, without one, to all items: context, weights and values."""
-        embedded = self.items()  # (items, dim)
+        items = self.items()  # (items, dim)
         if past is None:
-            p, e = self.item_profiles[None], embedded[None]  # (1, items, ...)
-            last = torch.zeros(len(profiles), p.shape[-1] + e.shape[-1], device=profiles.device)
+            p, e = self.item_profiles[None], items[None]  # (1, items, ...)
             mask, bias = None, None
+            last = e.new_zeros(len(profiles), p.shape[-1] + e.shape[-1])
         else:
-            p, e = self.item_profiles[past], embedded[past]  # (B, L, ...)
-            there = (lengths > 0).unsqueeze(1)
-            last = torch.where(there, torch.cat((p[:, 0], e[:, 0]), dim=-1), 0.0)
-            mask, bias = real(lengths), self.recency[:, None, : past.shape[1]]  # (heads, 1, L)
+            p, e = self.item_profiles[past], items[past]  # (B, L, ...)
+            mask = real(lengths)
+            bias = None if self.recency is None else self.recency[:, None, : past.shape[1]]
+            latest = torch.cat((p[:, 0], e[:, 0]), dim=-1)
+            last = torch.where((lengths > 0).unsqueeze(1), latest, 0.0)
             if self.encoder is not None and self.order is not None:
                 e = self.encoder(self.order(e), mask=mask)
-        if self.projections == "identity":
-            query, key = profiles[:, None], p  # (B, 1, columns), (B, L, columns)
-        else:
-            query = self.query(torch.cat((profiles, last), dim=-1)).unsqueeze(1)
-            key = self.key(torch.cat((p, e), dim=-1))
-        value = _split(self.value(e), self.heads).expand(len(profiles), -1, -1, -1)
+        query, key = profiles.unsqueeze(1), p  # (B, 1, columns), (B, L, columns)
+        if self.last_item:
+            query = torch.cat((profiles, last), dim=-1).unsqueeze(1)
+            key = torch.cat((p, e), dim=-1)
+        if self.projections == "learned":
+            query, key = self.query(query), self.key(key)
+        value = _split(e, self.heads).expand(len(profiles), -1, -1, -1)
         context, map = attend(
             _split(query, self.heads),
             _split(key, self.heads).expand(len(profiles), -1, -1, -1),
             value,
             mask=mask,
-            bias=None if self.projections == "identity" else bias,
+            bias=bias,
             return_map=True,
         )  # (B, heads, 1, width)
         return context.flatten(1), map.dense()[..., 0, :], value
 
-    def _join_parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The three blocks of W: for the embedding, the profile and the context."""
-        dim = self.user.embedding_dim
-        weight = self.join.weight
-        return weight[:, :dim], weight[:, dim:-dim], weight[:, -dim:]
-
     def extra_repr(self) -> str:
-        return f"projections={self.projections!r}, forget={self.forget}"
+        return f"projections={self.projections!r}, last_item={self.last_item}, forget={self.forget}"
 
 
 class Factorisation(nn.Module):
@@ -273,11 +271,11 @@ class Factorisation(nn.Module):
         )
 
 
-def _no_profile(dim: int) -> nn.Linear:
-    """A projection of zero columns, made without torch's warning that it has no weights."""
+def _linear(width: int, dim: int) -> nn.Linear:
+    """A projection, of no columns too, without torch's warning that it then has no weights."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return nn.Linear(0, dim, bias=False)
+        return nn.Linear(width, dim, bias=False)
 
 
 def _split(x: Tensor, heads: int) -> Tensor:

@@ -177,14 +177,25 @@ class Encoder(nn.Module):
     >>> memory.states.shape, [tuple(part.shape) for part in memory.final]
     (torch.Size([2, 7, 10]), [(2, 10)])
 
+    With `reverse_source` it reads from the last position to the first (Sutskever et al. 2014,
+    section 3.3); the states stay in the order of the source.
+
     Args:
         embedding: of the source, `Tokens` or `Frames`
         hidden, options: as for `Recurrent`
+        reverse_source: whether to read the source backwards
     """
 
-    def __init__(self, embedding: Tokens | Frames, hidden: int, **options: Any) -> None:
+    def __init__(
+        self,
+        embedding: Tokens | Frames,
+        hidden: int,
+        *,
+        reverse_source: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__()
-        self.embedding = embedding
+        self.embedding, self.reverse_source = embedding, reverse_source
         self.recurrent = Recurrent(embedding.dim, hidden, **options)
 
     @property
@@ -214,12 +225,23 @@ class Encoder(nn.Module):
         padded = memory.mask() is not None
         if source.is_floating_point():
             source = zero_padding(source, padding_mask(counts, source))
-        embedded = self.embedding(source)
+        embedded = self._ordered(self.embedding(source), counts)
         x, final = self.recurrent(embedded, lengths=counts if padded else None)
+        x = self._ordered(x, counts)
         if padded:
             x = zero_padding(x, padding_mask(counts, x))
             final = tuple(torch.where(counts.unsqueeze(1) > 0, part, 0.0) for part in final)
         return Memory(x, counts, final)
+
+    def _ordered(self, x: Tensor, counts: Tensor) -> Tensor:
+        """The real positions in the order in which they are read, or back again."""
+        if not self.reverse_source:
+            return x
+        place = counts.unsqueeze(1) - 1 - torch.arange(x.shape[1], device=x.device)  # (batch, S)
+        return x.take_along_dim(place.clamp(min=0).unsqueeze(-1), dim=1)
+
+    def extra_repr(self) -> str:
+        return "reverse_source=True" if self.reverse_source else ""
 
 
 def _flat(after: list[list[Tensor]]) -> Hidden:

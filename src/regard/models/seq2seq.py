@@ -79,6 +79,7 @@ class AttentionSeq2Seq(Seq2Seq):
         embedding: width of the embeddings
         hidden, cell, bidirectional: of the encoder, see `Recurrent`
         frames: width of float frames, for a source that is not tokens
+        reverse_source: whether the encoder reads the source backwards
         score: a name, a module, or a function (query_dim, key_dim) -> score
         dropout: of embeddings and features, in train mode
     """
@@ -93,11 +94,14 @@ class AttentionSeq2Seq(Seq2Seq):
         frames: int | None = None,
         cell: str = "lstm",
         bidirectional: str = "none",
+        reverse_source: bool = False,
         score: str | Callable = "dot",
         dropout: float = 0.0,
     ) -> None:
         source = source_embedding(source_vocabulary, frames, embedding, dropout=dropout)
-        encoder = Encoder(source, hidden, cell=cell, bidirectional=bidirectional)
+        encoder = Encoder(
+            source, hidden, cell=cell, bidirectional=bidirectional, reverse_source=reverse_source
+        )
         decoder = Luong(
             encoder,
             Tokens(target_vocabulary, embedding, dropout=dropout),

@@ -64,6 +64,9 @@ class Data(Settings):
         None, description="tokens of a batch, padding of both sides included"
     )
     sentences: Count | None = Field(None, description="or pairs of a batch")
+    pool: Count = Field(
+        100, description="batches sorted by length together; 1 mixes pairs of all lengths"
+    )
     longest: Count | None = Field(
         None, description="tokens of a side; longer pairs are not trained on"
     )

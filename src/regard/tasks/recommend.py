@@ -1,8 +1,5 @@
-"""Recommendation: what a user chooses next, by attention to the profile and to past choices."""
+"""Recommendation: what a user chooses next, by attention of its profile to past choices."""
 
-import json
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,9 +14,8 @@ from torch import Tensor, nn
 from regard.core.map import AttentionMap
 from regard.core.names import did_you_mean
 from regard.data import fingerprint
-from regard.data.files import readable
-from regard.data.profiles import Profiles
 from regard.data.ratings import Ratings, read_movielens, read_ratings
+from regard.data.ratings_file import load_ratings, save_ratings
 from regard.data.tables import is_saved_dataset
 from regard.data.viewers import generate_opposites, generate_viewers
 from regard.models.recommender import Factorisation
@@ -35,8 +31,7 @@ from regard.training.run_directory import read_run_config
 
 TOP = 10  # HR@10 and NDCG@10
 TABLES = "ratings.npz"  # in a run directory
-LARGEST = 2**30  # bytes of the tables of a run, unpacked
-SHOWN = 3  # reasons of each kind that are printed
+SHOWN = 3  # reasons and features that are printed
 
 
 class Data(Settings):
@@ -88,6 +83,10 @@ class Model(Settings):
     projections: Literal["learned", "identity"] = Field(
         "learned", description="of queries and keys; identity makes similarity raise every weight"
     )
+    last_item: bool = Field(
+        False, description="add the latest item to the query, and items' embeddings to the keys"
+    )
+    recency: bool = Field(False, description="add a learned bias to the score of each past place")
     self_attention: int = Field(
         0, ge=0, description="layers in which past items attend to each other"
     )
@@ -102,11 +101,11 @@ class NewUser(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """A part of a score, and what it comes from."""
+    """A past item, and what it adds to a score."""
 
-    what: str  # the title of a past item, or a column of the profile
+    what: str  # its title
     gives: float  # what it adds to the score
-    weight: float | None = None  # of a past item, its attention weight
+    weight: float  # its attention weight
 
 
 class Recommendation(NamedTuple):
@@ -116,9 +115,22 @@ class Recommendation(NamedTuple):
     title: str
     score: float
     past: list[Reason]  # of past items, the largest first
-    profile: list[Reason]  # of columns of the profile
     own: float  # of the user's embedding
     popularity: float  # of the item itself
+
+
+class Feature(NamedTuple):
+    """A feature of items, and how much it matters to a user."""
+
+    what: str  # a column of the profiles of items, such as "genre War"
+    weight: float  # the mean weight of the items that have it; 1 is the mean of all items
+
+
+class Recommendations(NamedTuple):
+    """What to recommend to a user, and which features of items matter to this user."""
+
+    items: list[Recommendation]  # the best first
+    features: list[Feature]  # of the catalogue, the one that matters most first
 
 
 class Recommender(Predictor):
@@ -145,12 +157,12 @@ class Recommender(Predictor):
         options = read_settings(Model, config.model, "model")
         if options.kind == "factorisation":
             raise ValueError(f"{run} is a run of matrix factorisation, which gives no reasons")
-        ratings = load_ratings(run)
+        ratings = load_ratings(run / TABLES)
         return cls(load_model(partial(_build, options, ratings), run, device), ratings, config)
 
     def recommend(self, user: str, count: int = 10) -> list[Recommendation]:
         """Return the best items for a user of the data, among those it has not chosen yet."""
-        return self.predict([user], count=count)[0]
+        return self.predict([user], count=count)[0].items
 
     def recommend_to(
         self, profile: Mapping[str, str], past: Sequence[str] = (), count: int = 10
@@ -161,12 +173,10 @@ class Recommender(Predictor):
             profile: fields such as {"age": "30", "occupation": "artist"}; it may be empty
             past: items, the first choice first; it may be empty
         """
-        return self.predict([NewUser(profile, past)], count=count)[0]
+        return self.predict([NewUser(profile, past)], count=count)[0].items
 
-    def predict(
-        self, inputs: Sequence[str | NewUser], *, count: int = 10
-    ) -> list[list[Recommendation]]:
-        """Return the best items for each user, the best first; none if it has them all.
+    def predict(self, inputs: Sequence[str | NewUser], *, count: int = 10) -> list[Recommendations]:
+        """Return the best items for each user, none if it has them all, and what matters to it.
 
         Args:
             inputs: names of users of the data, or new users
@@ -175,33 +185,45 @@ class Recommender(Predictor):
         check_inputs(inputs, "users")
         if count < 1:
             raise ValueError(f"count should be 1 or more, got {count}")
-        return [self._best(*self._user(user), count) for user in inputs]
+        return [
+            Recommendations(self._best(*self._user(user), count), self.importance(user))
+            for user in inputs
+        ]
 
     def trace(self, input: str | NewUser, *, count: int = 10) -> Trace:
         """Return what a user attends to among past items, and the parts of the best scores."""
-        number, profile, history = self._user(input)
-        found = self._best(number, profile, history, count)
-        if not found:
+        (found,) = self.predict([input], count=count)
+        if not found.items:
             raise ValueError("there is nothing to recommend: this user has every item")
-        past, _, weights = self._parts(number, profile, history)
-        titles = self.ratings.titles
+        number, profile, history = self._user(input)
+        titles, (past, parts) = self.ratings.titles, self._parts(number, profile, history)
         about = {
             "task": self.task,
-            "title": f"recommended: {found[0].title}",
+            "title": f"recommended: {found.items[0].title}",
             "prediction": self.to_text(found),
             "recommendations": self.to_json(found),
         }
-        calls = [Call("past", AttentionMap.of(weights.reshape(1, 1, -1).cpu()), "user", "past")]
+        everything = AttentionMap.of(self._catalogue(profile).view(1, 1, -1).cpu())
+        calls = [Call("catalogue", everything, "user", "item")]
+        if len(history):
+            weights = AttentionMap.of(parts.weights.view(1, 1, -1).cpu())
+            calls.insert(0, Call("past", weights, "user", "past"))
         user = input if isinstance(input, str) else "new user"
-        return Trace(calls, {"user": [user], "past": [titles[item] for item in past]}, about)
+        tokens = {"user": [user], "past": [titles[item] for item in past], "item": titles}
+        return Trace(calls, tokens, about)
 
-    @torch.no_grad()
-    def importance(self, user: str) -> Tensor:
-        """Return the weight of every item, (items,), for the profile of a user without a past."""
+    def importance(self, user: str | NewUser) -> list[Feature]:
+        """Return how much each feature of items matters to a user, by the profile alone.
+
+        The user attends to all items; the weight of a feature is the mean weight of the items
+        that have it, as a multiple of the mean weight of all items.
+        """
         _, profile, _ = self._user(user)
-        none = torch.zeros(1, 1, dtype=torch.long)
-        found = self.model(torch.tensor([0]), profile[None], none, torch.tensor([0]))
-        return found.weights[0].mean(0)
+        weights, items = self._catalogue(profile), self.ratings.item_profiles
+        rows = torch.from_numpy(items.rows)  # (items, features)
+        found = len(rows) * (weights @ rows) / rows.sum(0).clamp(min=1)
+        features = map(Feature, items.columns, found.tolist())
+        return sorted(features, key=lambda feature: -feature.weight)
 
     def parse(self, record: str | Mapping[str, Any]) -> str | NewUser:
         """Return a line as the name of a user; of JSON, `user`, or `profile` and `past`."""
@@ -219,34 +241,35 @@ class Recommender(Predictor):
         fields = {str(name): str(value) for name, value in profile.items()}
         return NewUser(fields, [str(item) for item in past])
 
-    def to_text(self, prediction: list[Recommendation]) -> str:
-        """Return a numbered list of items, each with the parts of its score, which add up."""
-        if not prediction:
+    def to_text(self, prediction: Recommendations) -> str:
+        """Return a numbered list of items, each with the parts of its score, then features."""
+        if not prediction.items:
             return "there is nothing to recommend: this user has every item"
         everything = len(self.ratings.items)
         lines = []
-        for rank, one in enumerate(prediction, start=1):
+        for rank, one in enumerate(prediction.items, start=1):
             lines.append(f"{rank:>3}. {one.title}  (item {one.item}, score {one.score:.2f})")
             if len(one.past) == everything:  # a user without a past attends to the catalogue
                 total = sum(reason.gives for reason in one.past)
                 lines.append(f"       {total:+6.2f}  the catalogue of {everything:,} items")
             else:
-                lines += _reasons(one.past, "other past item", "other past items")
-            columns = "other column of the profile", "other columns of the profile"
-            lines += _reasons(one.profile, *columns)
+                lines += _reasons(one.past)
             lines.append(f"       {one.own:+6.2f}  own taste, {one.popularity:+.2f} popularity")
+        if prediction.features:
+            lines.append("features that matter to this user (1 is the average):")
+            for what, weight in prediction.features[:SHOWN]:
+                lines.append(f"       {weight:6.2f}  {what}")
         return "\n".join(lines)
 
-    def to_json(self, prediction: list[Recommendation]) -> Any:
-        """Return a list of items with everything that is known of them."""
-        return [
-            {
-                **one._asdict(),
-                "past": [reason._asdict() for reason in one.past],
-                "profile": [reason._asdict() for reason in one.profile],
-            }
-            for one in prediction
-        ]
+    def to_json(self, prediction: Recommendations) -> Any:
+        """Return the items and features with everything that is known of them."""
+        return {
+            "items": [
+                {**one._asdict(), "past": [reason._asdict() for reason in one.past]}
+                for one in prediction.items
+            ],
+            "features": [feature._asdict() for feature in prediction.features],
+        }
 
     def examples(self, count: int, split: str = "test") -> list[str]:
         """Return the first users of the data."""
@@ -273,41 +296,33 @@ class Recommender(Predictor):
         own = place + 1 if len(history) else 0  # without a choice its embedding was not trained
         return own, torch.from_numpy(ratings.user_profiles.rows[place]), history
 
-    @torch.no_grad()
-    def _parts(self, user: int, profile: Tensor, history: np.ndarray) -> tuple[Any, Any, Tensor]:
-        """The items that are attended to, the parts of all scores, the weights of the items."""
-        past = torch.from_numpy(history[-self.model.past :][::-1].copy())
-        parts = self.model.parts(user, profile, past)
-        attended = past.tolist() if len(past) else range(len(self.ratings.items))
-        return attended, parts, parts.weights
+    def _catalogue(self, profile: Tensor) -> Tensor:
+        """The weight of every item, (items,), for a user without a past."""
+        return self.model.parts(0, profile, torch.zeros(0, dtype=torch.long)).weights
 
-    @torch.no_grad()
+    def _parts(self, user: int, profile: Tensor, history: np.ndarray) -> tuple[Sequence[int], Any]:
+        """The items that are attended to, and the parts of all scores."""
+        past = torch.from_numpy(history[-self.model.past :][::-1].copy())
+        attended = past.tolist() if len(past) else range(len(self.ratings.items))
+        return attended, self.model.parts(user, profile, past)
+
     def _best(
         self, user: int, profile: Tensor, history: np.ndarray, count: int
     ) -> list[Recommendation]:
-        past, parts, _ = self._parts(user, profile, history)
-        scores = parts.popularity + parts.own + parts.profile.sum(0) + parts.past.sum(0)
+        past, parts = self._parts(user, profile, history)
+        scores = parts.popularity + parts.own + parts.past.sum(0)
         scores[torch.from_numpy(history)] = -torch.inf
-        titles, columns = self.ratings.titles, self.ratings.user_profiles.columns
+        titles, weights = self.ratings.titles, parts.weights.tolist()
         found = []
-        for item in scores.topk(min(count, len(scores) - len(set(history.tolist())))).indices:
-            i = int(item)
-            carried = [
-                Reason(titles[j], float(gives), float(weight))
-                for j, gives, weight in zip(past, parts.past[:, i], parts.weights, strict=True)
-            ]
-            known = [
-                Reason(column, float(gives))
-                for column, gives in zip(columns, parts.profile[:, i], strict=True)
-                if gives != 0
-            ]
+        for i in scores.topk(min(count, len(scores) - len({*history.tolist()}))).indices.tolist():
+            given = zip(past, parts.past[:, i].tolist(), weights, strict=True)
+            carried = [Reason(titles[j], gives, weight) for j, gives, weight in given]
             found.append(
                 Recommendation(
                     self.ratings.items[i],
                     titles[i],
                     float(scores[i]),
                     sorted(carried, key=lambda reason: -reason.gives),
-                    sorted(known, key=lambda reason: -reason.gives),
                     float(parts.own[i]),
                     float(parts.popularity[i]),
                 )
@@ -315,15 +330,15 @@ class Recommender(Predictor):
         return found
 
 
-def _reasons(reasons: list[Reason], other: str, others: str) -> list[str]:
+def _reasons(reasons: list[Reason]) -> list[str]:
     """Lines of the first reasons, and of the sum of the rest."""
-    lines = []
-    for reason in reasons[:SHOWN]:
-        weight = "" if reason.weight is None else f", weight {reason.weight:.2f}"
-        lines.append(f"       {reason.gives:+6.2f}  {reason.what}{weight}")
+    lines = [
+        f"       {reason.gives:+6.2f}  {reason.what}, weight {reason.weight:.2f}"
+        for reason in reasons[:SHOWN]
+    ]
     if rest := reasons[SHOWN:]:
         total = sum(reason.gives for reason in rest)
-        lines.append(f"       {total:+6.2f}  {len(rest)} {other if len(rest) == 1 else others}")
+        lines.append(f"       {total:+6.2f}  {len(rest)} other past item{'s' * (len(rest) > 1)}")
     return lines
 
 
@@ -372,7 +387,7 @@ class RecommendTask(ConfiguredTask):
     def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
         self.data, self.model, self.seed = data, model, seed
         stored = stored_file(run, TABLES)
-        self.ratings = load_ratings(stored.parent) if stored else _read(data, seed)
+        self.ratings = load_ratings(stored) if stored else _read(data, seed)
         self.profiles = torch.from_numpy(self.ratings.user_profiles.rows)
         opposites = data.path is None and data.generated == "opposites"
         split = _by_user if opposites else _by_time
@@ -412,7 +427,7 @@ class RecommendTask(ConfiguredTask):
 
     def write(self, run: Path) -> None:
         """Store the choices of users and the profiles."""
-        save_ratings(self.ratings, run)
+        save_ratings(self.ratings, run / TABLES)
 
     def fingerprint(self) -> dict[str, str]:
         """Return the fingerprint of the ratings, which are a part of the run."""
@@ -531,72 +546,3 @@ def _by_time(ratings: Ratings) -> tuple[list[tuple[int, int]], ...]:
             "it for validation"
         )
     return train, valid, test
-
-
-def save_ratings(ratings: Ratings, run: Path) -> None:
-    """Store ratings and profiles in a run directory."""
-    names = {
-        "users": ratings.users,
-        "items": ratings.items,
-        "titles": ratings.titles,
-        "user_columns": ratings.user_profiles.columns,
-        "item_columns": ratings.item_profiles.columns,
-    }
-    with (run / TABLES).open("wb") as file:
-        np.savez_compressed(
-            file,
-            names=np.frombuffer(json.dumps(names).encode(), np.uint8),
-            user_rows=ratings.user_profiles.rows,
-            item_rows=ratings.item_profiles.rows,
-            lengths=np.array([len(history) for history in ratings.histories]),
-            choices=np.concatenate(ratings.histories),
-        )
-
-
-def load_ratings(run: Path) -> Ratings:
-    """Return the ratings and profiles that `save_ratings` stored; every number is checked.
-
-    Raises:
-        FileNotFoundError: if the run has none
-        ValueError: if they are damaged, or larger than 1 GB when unpacked
-    """
-    path = readable(run / TABLES)
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is damaged: it is not an npz file")
-    try:
-        with zipfile.ZipFile(path) as packed:
-            if sum(entry.file_size for entry in packed.infolist()) > LARGEST:
-                raise ValueError(f"it is larger than {LARGEST >> 30} GB when unpacked")
-        with np.load(path, allow_pickle=False) as stored:
-            names = json.loads(stored["names"].tobytes())
-            lengths, choices = stored["lengths"], stored["choices"]
-            rows = {name: stored[f"{name}_rows"] for name in ("user", "item")}
-        lists = [
-            names[name] for name in ("users", "items", "titles", "user_columns", "item_columns")
-        ]
-        if not all(isinstance(name, str) for some in lists for name in some):
-            raise ValueError("names should be texts")
-        users, items, titles, user_columns, item_columns = lists
-        shapes = (len(users), len(user_columns)), (len(items), len(item_columns))
-        if (rows["user"].shape, rows["item"].shape) != shapes or len(titles) != len(items):
-            raise ValueError("profiles, titles and names should be as many")
-        if any(table.dtype.kind != "f" for table in rows.values()):
-            raise ValueError("profiles should be numbers")
-        if (
-            lengths.shape != (len(users),)
-            or choices.shape != (lengths.sum(),)
-            or (lengths < 0).any()
-        ):
-            raise ValueError("choices should be as many as their lengths")
-        if len(choices) and not 0 <= choices.min() <= choices.max() < len(items):
-            raise ValueError("choices should be numbers of items")
-        return Ratings(
-            users,
-            items,
-            np.split(choices.astype(np.int64), np.cumsum(lengths)[:-1]),
-            Profiles(rows["user"].astype(np.float32), user_columns),
-            Profiles(rows["item"].astype(np.float32), item_columns),
-            titles,
-        )
-    except (KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error

@@ -82,7 +82,8 @@ class TranslateTask(ConfiguredTask):
             sources, targets = Picked(self.valid.sources, valid), Picked(self.valid.targets, valid)
             self.valid = Pairs(sources, targets, self.valid.report)
             self.valid_corpus = self._encoded("valid", self.valid)
-        batches = Batches(self._lengths(), **self._batch_size(), seed=seed, shuffle=True)
+        order = {"seed": seed, "pool": data.pool, **self._batch_size()}
+        batches = Batches(self._lengths(), shuffle=True, **order)
         self._order = lru_cache(maxsize=1)(batches.order)
         words = self.target_tokenizer.kind in ("words", "bpe")
         self.metric: str = data.metric or ("bleu" if words else "exact")

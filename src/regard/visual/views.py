@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEAST = 0.1  # memory slots whose weight never exceeds this are left out of a figure
-REASONS = 6  # past items in the figure of a recommendation
+REASONS = 6  # past items, and features, in the figure of a recommendation
 
 
 class View(NamedTuple):
@@ -156,19 +156,19 @@ def _show_recommendations(trace: Trace, **options: Any) -> str:
 
 
 def _draw_reasons(traces: Sequence[Trace], path: str | Path | None) -> "Figure":
-    """A row for each reason, a column for each item, and what the reason adds to its score."""
+    """What each reason adds to the score of each item, and which features matter to the user."""
     from regard.visual.figure.task_figures import draw_reasons
 
-    found = traces[0].about["recommendations"]
+    about = traces[0].about["recommendations"]
+    found, features = about["items"], about["features"][:REASONS]
     past = {reason["what"]: reason["weight"] for one in found for reason in one["past"]}
     heaviest = sorted(past, key=lambda what: -past[what])[:REASONS]
-    columns = list(dict.fromkeys(reason["what"] for one in found for reason in one["profile"]))
-    rows = [f"{past[what]:.2f} {what}" for what in heaviest]
-    rows += [*columns, "own taste", "popularity"]
-    gives = [{r["what"]: r["gives"] for r in (*one["past"], *one["profile"])} for one in found]
-    matrix = [[each.get(what, 0.0) for each in gives] for what in (*heaviest, *columns)]
+    rows = [*(f"{past[what]:.2f} {what}" for what in heaviest), "own taste", "popularity"]
+    gives = [{reason["what"]: reason["gives"] for reason in one["past"]} for one in found]
+    matrix = [[each.get(what, 0.0) for each in gives] for what in heaviest]
     matrix += [[one[name] for one in found] for name in ("own", "popularity")]
-    return draw_reasons(rows, [one["title"] for one in found], matrix, path)
+    matter = {str(feature["what"]): float(feature["weight"]) for feature in features}
+    return draw_reasons(rows, [one["title"] for one in found], matrix, matter, path)
 
 
 # ------------------------------------------------------------------------------ graph

@@ -1,6 +1,6 @@
 """Figures of single tasks: attended images, hard choices, reasons of recommendations, memories."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,21 +157,26 @@ def draw_reasons(
     reasons: Sequence[str],
     items: Sequence[str],
     gives: Sequence[Sequence[float]],
+    features: Mapping[str, float],
     path: str | Path | None = None,
 ) -> Figure:
-    """Draw what each reason adds to, or takes from, the score of each item.
+    """Draw what each reason adds to the score of each item, and which features matter.
 
     Args:
         reasons: R names; a past item has its attention weight in front
         items: C names
         gives: (R, C)
+        features: features of items, the most important first, and their weights; 1 is average
         path: a file to write, .png or .svg
     """
     matrix = torch.tensor(gives, dtype=torch.float64)
     most = float(matrix.abs().max()) or 1.0
-    drawn = figure(REASON * len(items) + 3.2, REASON * len(reasons) + 2.0)
+    heights = [REASON * len(reasons) + 2.0]
+    heights += [REASON * len(features) + 0.9] if features else []
+    drawn = figure(REASON * len(items) + 3.2, sum(heights))
+    above, *below = drawn.subplots(len(heights), squeeze=False, height_ratios=heights).flat
     draw_map(
-        drawn.add_subplot(),
+        above,
         matrix,
         reasons,
         items,
@@ -180,6 +185,14 @@ def draw_reasons(
         title="what each reason adds to the score",
         longest=LONGEST,
     )
+    for axes in below:  # one, or none
+        written = choose_fonts([*features])
+        places = range(len(features))
+        axes.barh(places, features.values(), color=RIGHT)
+        axes.set_yticks(places, written.labels, fontfamily=written.families, fontsize="small")
+        axes.invert_yaxis()
+        axes.axvline(1, color="gray", linewidth=1)
+        axes.set_title("weight of items with each feature (1 is average)", fontsize="medium")
     return save(drawn, path)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from regard.core.files import atomic_file
 from regard.visual.gallery import functions, layers
 from regard.visual.gallery.exhibit import Exhibit
-from regard.visual.gallery.page import TITLE, listing, page, picture
+from regard.visual.gallery.page import GLOSSARIES, TITLE, listing, page, picture
 from regard.visual.html import write_html
 
 __all__ = ["Exhibit", "check_folder", "exhibits", "page", "write"]
@@ -37,12 +37,14 @@ def write(folder: Path, shown: list[Exhibit]) -> Path:
     """Write the gallery to a directory, which is created if missing; return the page's path.
 
     `index.html` is the page; `README.md` shows the same maps, as files in `maps`, without costs.
+    Both link to the glossary if it is in the directory above, as in the documentation.
     """
     check_folder(folder)
     maps = folder / "maps"
     maps.mkdir(parents=True, exist_ok=True)
     texts = {maps / f"{exhibit.file_name}.svg": picture(exhibit) for exhibit in shown}
-    for file, text in {**texts, folder / "README.md": listing(shown)}.items():
+    glossaries = [link for link in GLOSSARIES if (folder / link).is_file()]
+    for file, text in {**texts, folder / "README.md": listing(shown, glossaries)}.items():
         with atomic_file(file) as part:
             part.write_text(text, encoding="utf-8")
-    return write_html(page(shown), folder / "index.html")
+    return write_html(page(shown, glossaries), folder / "index.html")

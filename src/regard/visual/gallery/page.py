@@ -9,6 +9,7 @@ from regard.visual.html import html_page
 from regard.visual.svg import heatmap
 
 TITLE = "Attention: a gallery"
+GLOSSARIES = {"../glossary.md": "glossary", "../glossary.ko.md": "용어집"}
 STYLE = """
 :root { color-scheme: light dark;
   --ink: #1b1f24; --soft: #57606a; --line: #d8dee4; --paper: #fff; }
@@ -33,10 +34,16 @@ svg text { fill: var(--ink); }
 """
 
 
-def page(exhibits: Sequence[Exhibit]) -> str:
-    """The gallery as one HTML file; exhibits of one room must follow each other."""
+def page(exhibits: Sequence[Exhibit], glossaries: Sequence[str] = ()) -> str:
+    """The gallery as one HTML file; exhibits of one room must follow each other.
+
+    Args:
+        exhibits: of all rooms
+        glossaries: links of `GLOSSARIES`
+    """
     rooms = [(room, list(group)) for room, group in groupby(exhibits, key=lambda e: e.room)]
     links = "".join(f'<a href="#{_anchor(room)}">{escape(room)}</a>' for room, _ in rooms)
+    links += "".join(f'<a href="{link}">{GLOSSARIES[link]}</a>' for link in glossaries)
     sections = "".join(
         f'<section aria-labelledby="{_anchor(room)}"><h2 id="{_anchor(room)}">{escape(room)}</h2>'
         f'<div class="room">{"".join(map(_card, group))}</div></section>'
@@ -51,14 +58,16 @@ def page(exhibits: Sequence[Exhibit]) -> str:
     return html_page(body, title=TITLE, style=STYLE)
 
 
-def listing(exhibits: Sequence[Exhibit]) -> str:
+def listing(exhibits: Sequence[Exhibit], glossaries: Sequence[str] = ()) -> str:
     """The gallery as Markdown: without costs, which depend on the machine."""
+    terms = ", ".join(f"[{GLOSSARIES[link]}]({link})" for link in glossaries)
     lines = [
         f"# {TITLE}",
         "",
         "Every mechanism on the same small input, drawn by `regard gallery --out docs/gallery`.",
         "Each row of a map is one query, each column one key; bright is a large weight. The page",
         "that the command writes beside this file also has what each costs on your machine.",
+        *([f"Every term and its other names: {terms}."] if terms else []),
     ]
     for room, group in groupby(exhibits, key=lambda exhibit: exhibit.room):
         lines += ["", f"## {room}"]
