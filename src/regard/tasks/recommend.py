@@ -18,7 +18,7 @@ from regard.data.ratings import Ratings, read_movielens, read_ratings
 from regard.data.ratings_file import load_ratings, save_ratings
 from regard.data.tables import is_saved_dataset
 from regard.data.viewers import generate_opposites, generate_viewers
-from regard.models.recommender import Factorisation
+from regard.models.recommender import Factorisation, Parts
 from regard.models.recommender import Recommender as RecommenderModel
 from regard.tasks.classification import shuffled_epochs, split_sizes, table
 from regard.tasks.predictor import Predictor, check_inputs, field
@@ -203,10 +203,10 @@ class Recommender(Predictor):
             "prediction": self.to_text(found),
             "recommendations": self.to_json(found),
         }
-        everything = AttentionMap.of(self._catalogue(profile).view(1, 1, -1).cpu())
+        everything = AttentionMap.of(self._catalogue(profile).view(1, 1, -1))
         calls = [Call("catalogue", everything, "user", "item")]
         if len(history):
-            weights = AttentionMap.of(parts.weights.view(1, 1, -1).cpu())
+            weights = AttentionMap.of(parts.weights.view(1, 1, -1))
             calls.insert(0, Call("past", weights, "user", "past"))
         user = input if isinstance(input, str) else "new user"
         tokens = {"user": [user], "past": [titles[item] for item in past], "item": titles}
@@ -298,13 +298,17 @@ class Recommender(Predictor):
 
     def _catalogue(self, profile: Tensor) -> Tensor:
         """The weight of every item, (items,), for a user without a past."""
-        return self.model.parts(0, profile, torch.zeros(0, dtype=torch.long)).weights
+        _, parts = self._parts(0, profile, np.zeros(0, np.int64))
+        return parts.weights
 
-    def _parts(self, user: int, profile: Tensor, history: np.ndarray) -> tuple[Sequence[int], Any]:
+    def _parts(
+        self, user: int, profile: Tensor, history: np.ndarray
+    ) -> tuple[Sequence[int], Parts]:
         """The items that are attended to, and the parts of all scores."""
         past = torch.from_numpy(history[-self.model.past :][::-1].copy())
         attended = past.tolist() if len(past) else range(len(self.ratings.items))
-        return attended, self.model.parts(user, profile, past)
+        found = self.model.parts(user, profile.to(self.device), past.to(self.device))
+        return attended, Parts(*(part.cpu() for part in found))
 
     def _best(
         self, user: int, profile: Tensor, history: np.ndarray, count: int
