@@ -152,6 +152,10 @@ CASES: dict[str, Case] = {
         lambda: layers.LatentAttention(DIM, 3, latent=5, rotary=2),
         lambda m: m(torch.rand(B, S, DIM), mask=causal() & lengths(torch.tensor([S, 4]))),
     ),
+    "pooling": of(
+        lambda: layers.PoolingAttention(DIM, 3, queries=2, dropout=0.1),
+        lambda m: m(torch.rand(B, S, DIM), mask=lengths(torch.tensor([S, 4]))),
+    ),
     "drop-in for torch": of(
         lambda: layers.TorchMultiheadAttention(DIM, 3, batch_first=True),
         lambda m: m(*(torch.rand(B, S, DIM) for _ in range(3)), need_weights=False)[0],

@@ -24,6 +24,7 @@ from regard.layers.local import LocalAttention, PredictedCenter
 from regard.layers.memory import MemoryAttention, MemoryState
 from regard.layers.multi_dimensional import MultiDimensionalAttention, SourceToToken
 from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.pooling import PoolingAttention
 from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, RelativeBias
 from regard.layers.rotary import LinearScaling, NTKScaling, Rotary, YaRN
 from regard.layers.textbook import Attention, AttentionWeight, TimeAttention, WeightSum
@@ -69,6 +70,7 @@ __all__ = [
     "MultiDimensionalAttention",
     "MultiHeadAttention",
     "NTKScaling",
+    "PoolingAttention",
     "Position",
     "PositionalEncoding",
     "PostNorm",

@@ -73,6 +73,11 @@ def _table() -> list[tuple[str, str, str, str, str, str, Maker, Timed]]:
          "Keys and values from one small vector: trained to attend to the word before.",
          lambda: _previous_word(layers.LatentAttention(D, 4, latent=8, rotary=4)),
          lambda n: _timed(n, layers.LatentAttention(WIDTH, 4, latent=16, rotary=8))),
+        ("Several heads", "Pooling, head 0", "C = MultiHead(S, X, X), S learned",
+         "Lee et al. 2019 (PMA); Jaegle et al. 2021 (Perceiver)",
+         "layers.PoolingAttention(dim, heads=4, queries=3)",
+         "Three learned queries pool the sentence: trained to find subject, verb and date.",
+         _pooled, lambda n: _timed(n, layers.PoolingAttention(WIDTH, 4, queries=3))),
         ("Positions", "Sinusoidal", "x + sin / cos(position / 10000^(2i/d))", "Vaswani et al. 2017",
          "layers.PositionalEncoding(dim)",
          "Positions alone, compared with each other: near ones look alike.", _sinusoids,
@@ -197,6 +202,17 @@ def _previous_word(layer: torch.nn.Module) -> Labelled:
 
     train(layer.parameters(), weights, goal=PREVIOUS)
     return Labelled(weights(), SOURCE, SOURCE)
+
+
+def _pooled() -> Labelled:
+    layer, x = layers.PoolingAttention(D, 4, queries=3), words().source.unsqueeze(0)
+
+    def weights() -> Tensor:
+        return layer(x, return_map=True).map.dense()[0, 0]
+
+    found = [SOURCE.index(word) for word in ("agreement", "signed", "1992")]
+    train(layer.parameters(), weights, goal=found)
+    return Labelled(weights(), ("query 1", "query 2", "query 3"), SOURCE)
 
 
 def _sinusoids() -> Labelled:
