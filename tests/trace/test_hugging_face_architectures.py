@@ -4,6 +4,8 @@ Small random models with padding. Those that compute attention in their own code
 `attend`; a mask of the wrong kind would silently take causality and padding from them.
 """
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -46,6 +48,7 @@ VIT = {
     "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 16,
     "image_size": 8, "patch_size": 4,
 }  # fmt: skip
+ENCODER_DECODER = ("target", "source")
 MOE = {"num_local_experts": 4, "num_experts_per_tok": 2}
 
 OWN_CODE = {
@@ -177,6 +180,22 @@ INTERFACE = {
                            "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1,
                            "sep_token_id": 2}, TEXT),
 }  # fmt: skip
+NAMED = {
+    "Llama": "grouped heads, rotary positions",
+    "Qwen3": "normalized queries and keys",
+    "Mistral": "sliding window",
+    "Gemma2": "soft cap, windows in every other layer",
+    "GptOss": "learned sinks, windows in every other layer",
+    "DeepseekV3": "multi-head latent attention",
+    "GPT2": "",
+    "T5": "relative position bias, cross-attention",
+    "Bart": "cross-attention",
+    "Whisper": "speech, cross-attention",
+    "ViT": "images",
+    "Bert": "",
+}
+"""Models whose maps and cached steps are compared as well, and what is special about them."""
+
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 QUICK = ("Bert", "GPT2", "Llama", "T5", "Bloom", "XGLM")
 
@@ -236,3 +255,83 @@ def test_models_with_a_table_of_attention_classes_are_refused(name, options, inp
     with pytest.raises(ValueError, match="_ATTENTION_CLASSES, not through"):
         model_of(name, options, "regard")
     model_of(name, options, "eager")(**inputs)
+
+
+def passes(name: str, options: dict, inputs: dict, attention: str) -> list[tuple]:
+    """The output, the maps and the real queries of a full pass; then of a prefill and two steps.
+
+    The shorter sequence of a decoder is padded on the left, as for generation.
+    """
+    model = model_of(name, options, attention)
+    found = []
+
+    def run(real: torch.Tensor, **more: object) -> dict:
+        with torch.no_grad(), regard.capture(model) as trace:
+            output = model(**more, output_attentions=attention == "eager")
+        if attention == "eager":
+            names = ("attentions", "decoder_attentions", "cross_attentions")
+            maps = [map for name in names for map in (output.get(name) or ())]
+        else:  # the decoder's own attention before that to the memory, as transformers lists them
+            calls = sorted(trace, key=lambda call: (call.queries, call.keys) == ENCODER_DECODER)
+            maps = [call.map.dense() for call in calls]
+        found.append((output[0], maps, real.bool()))
+        return output
+
+    pair = "decoder_input_ids" in inputs
+    ids = inputs["decoder_input_ids"] if pair else inputs.get("input_ids")
+    if ids is None:  # an image
+        run(torch.ones(2, 5), **inputs)
+        return found
+    if not pair:
+        mask = inputs["attention_mask"].flip(1) if name != "Bert" else inputs["attention_mask"]
+        inputs = {"input_ids": ids, "attention_mask": mask}
+    else:
+        mask = torch.ones_like(ids)
+        inputs = {key: value for key, value in inputs.items() if "decoder" not in key}
+        encoded = model.get_encoder()(**inputs)
+        mask_of = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
+        inputs = {"encoder_outputs": encoded, "decoder_input_ids": ids, **mask_of}
+    run(mask, **inputs)
+    if name == "Bert":
+        return found
+    past = None
+    for start, stop in ((0, 2), (2, 3), (3, 4)) if pair else ((0, 5), (5, 6), (6, 7)):
+        step = {"decoder_input_ids" if pair else "input_ids": ids[:, start:stop]}
+        grown = {} if pair else {"attention_mask": mask[:, :stop]}
+        cached = {"past_key_values": past, "use_cache": True}
+        past = run(mask[:, start:stop], **(inputs | step | grown | cached))["past_key_values"]
+    return found
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_outputs_and_maps_are_those_of_eager_in_full_passes_and_cached_steps(name):
+    register_transformers()
+    options, inputs = INTERFACE[name]
+    ours, eager = (passes(name, options, inputs, kind) for kind in ("regard", "eager"))
+    whole = ours[0][0]
+    for (output, maps, real), (truth, expected, _) in zip(ours, eager, strict=True):
+        torch.testing.assert_close(output[real], truth[real], atol=1e-5, rtol=1e-5)
+        assert len(maps) == len(expected) > 0
+        for map, other in zip(maps, expected, strict=True):
+            rows = real.unsqueeze(1).expand(map.shape[:-1])
+            torch.testing.assert_close(map[rows], other[rows], atol=1e-5, rtol=1e-5)
+    steps = torch.cat([output for output, _, _ in ours[1:]], 1) if len(ours) > 1 else whole
+    real = ours[0][2]
+    torch.testing.assert_close(steps[real], whole[real], atol=1e-4, rtol=1e-4)
+
+
+def table() -> str:
+    """The table of `docs/hugging_face.md`."""
+    rows = ["| model | outputs | maps and cached steps | |", "|---|---|---|---|"]
+    rows += [f"| {name} | as eager | as eager | {about} |" for name, about in NAMED.items()]
+    rows += [f"| {name} | as eager | not compared | |" for name in INTERFACE if name not in NAMED]
+    own = "attention in its own code: keeps running there, with the right masks"
+    rows += [f"| {name} | as eager | not on `attend` | {own} |" for name in OWN_CODE]
+    tables = "attention classes in a table of its own: use `eager` or `sdpa`"
+    rows += [f"| {name} | refused | | {tables} |" for name in TABLES]
+    return "\n".join(rows)
+
+
+def test_the_docs_list_the_models_that_were_tried():
+    docs = Path(__file__).parents[2] / "docs" / "hugging_face.md"
+    assert table() in docs.read_text(encoding="utf-8")
