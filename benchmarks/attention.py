@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.attention_cases import CASES, SCALING, Case, efficient, exponent
+from benchmarks.attention_cases import CASES, SCALING, Case, exponent, linear_forms
 from benchmarks.contest import (
     Contest,
     Row,
@@ -66,14 +66,16 @@ def _runnable(contest: Contest, case: Case) -> tuple[list[str], list, dict[str, 
     return names, jobs, errors
 
 
-def scaling(*, rounds: int, longest: int) -> tuple[list[int], list[float], float]:
-    """Seconds of efficient attention by length, and the exponent."""
+def scaling(*, rounds: int, longest: int) -> tuple[list[int], dict[str, float]]:
+    """The lengths, and the exponent of the time of each form of linear attention over them."""
     lengths = [length for length in SCALING if length <= longest]
-    seconds = []
+    seconds: dict[str, list[float]] = {}
     for length in lengths:
-        contest = efficient(length)
-        seconds += race([as_job(contest.ours, (), backward=False)], rounds=rounds)
-    return lengths, seconds, exponent(lengths, seconds)
+        forms = linear_forms(length)
+        jobs = [as_job(job, (), backward=False) for job in forms.values()]
+        for name, best in zip(forms, race(jobs, rounds=rounds), strict=True):
+            seconds.setdefault(name, []).append(best)
+    return lengths, {name: exponent(lengths, times) for name, times in seconds.items()}
 
 
 HEADER = """| case | against | ours | peer | ratio | extra memory | peer's | error |
@@ -131,10 +133,9 @@ def main(
             with atomic_file(json_file) as part:
                 part.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if not only:
-        lengths, _, slope = scaling(rounds=rounds, longest=2**14 if quick else 2**16)
-        print(
-            f"\nefficient attention, L = {lengths[0]} to {lengths[-1]}: time grows as L^{slope:.2f}"
-        )
+        lengths, slopes = scaling(rounds=rounds, longest=2**14 if quick else 2**16)
+        for name, slope in slopes.items():
+            print(f"\n{name}, L = {lengths[0]} to {lengths[-1]}: time grows as L^{slope:.2f}")
     if chart_file is not None:
         from benchmarks.chart import draw
 

@@ -199,6 +199,65 @@ def padded(batch: int, length: int) -> Contest:
     )
 
 
+def boolean(shape: tuple[int, int, int, int]) -> Contest:
+    """A mask without any structure."""
+    q, k, v = tensors(*[shape] * 3)
+    size = (shape[2], shape[2])
+    mask = torch.rand(size, generator=torch.Generator().manual_seed(3)) > 0.3
+    return _dense(q, k, v, mask, mask)
+
+
+def tiny_padded() -> Contest:
+    q, k, v = tensors(*[(8, 8, 32, 64)] * 3)
+    sizes = torch.randint(1, 33, (8,), generator=torch.Generator().manual_seed(3))
+    dense = (torch.arange(32) < sizes[:, None])[:, None, None, :]
+    return _dense(q, k, v, regard.lengths(sizes), dense)
+
+
+def global_window(length: int) -> Contest:
+    """A window and global tokens: a tenth of the cells is visible."""
+    q, k, v = tensors(*[(1, 8, length, 64)] * 3)
+    mask = regard.window(length // 24, length // 24) | regard.global_tokens(length // 128)
+    return _dense(q, k, v, mask, mask.dense(length, length))
+
+
+def block_sparse(length: int) -> Contest:
+    """Random blocks of 64 queries and keys and the diagonal: a tenth of the cells is visible."""
+    q, k, v = tensors(*[(1, 8, length, 64)] * 3)
+    blocks = length // 64
+    pattern = torch.rand(blocks, blocks, generator=torch.Generator().manual_seed(3)) < 0.093
+    mask = regard.block_sparse(pattern | torch.eye(blocks, dtype=torch.bool), 64)
+    return _dense(q, k, v, mask, mask.dense(length, length))
+
+
+def _dense(q: Tensor, k: Tensor, v: Tensor, mask: regard.Mask | Tensor, dense: Tensor) -> Contest:
+    return Contest(
+        ours=lambda: regard.attend(q, k, v, mask=mask),
+        peers={
+            "SDPA + dense mask": lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=dense)
+        },
+        leaves=[q, k, v],
+    )
+
+
+def dropout() -> Contest:
+    """Dropout of the weights; everybody draws other noise, so that outputs are not compared."""
+    q, k, v = tensors(*[(1, 8, 1024, 64)] * 3)
+
+    def textbook() -> Tensor:
+        return F.dropout(torch.softmax(q @ k.transpose(-1, -2) / 8, dim=-1), 0.1) @ v
+
+    return Contest(
+        ours=lambda: regard.attend(q, k, v, dropout=0.1),
+        peers={},
+        others={
+            "textbook": textbook,
+            "SDPA": lambda: F.scaled_dot_product_attention(q, k, v, dropout_p=0.1),
+        },
+        leaves=[q, k, v],
+    )
+
+
 # ------------------------------------------------------------------ lowered to dot products
 
 
@@ -344,6 +403,12 @@ CASES: list[Case] = [
     *both("causal (1,8,4096,64)", lambda: causal(1, 4096), quick=False),
     *both("causal (1,8,8192,64)", lambda: causal(1, 8192), quick=False),
     *both("padded (64,8,256,64)", lambda: padded(64, 256)),
+    *both("boolean mask (8,8,32,64)", lambda: boolean((8, 8, 32, 64))),
+    *both("boolean mask (1,8,1024,64)", lambda: boolean((1, 8, 1024, 64))),
+    *both("padded (8,8,32,64)", tiny_padded),
+    *both("dropout (1,8,1024,64)", dropout),
+    *both("window and global tokens, L=8192", lambda: global_window(8192), quick=False),
+    *both("blocks, L=8192", lambda: block_sparse(8192), quick=False),
     *both("general (1,8,1024,64)", lambda: lowered("general")),
     *both("biased general (1,8,1024,64)", lambda: lowered("biased general")),
     *both("cosine (1,8,1024,64)", lambda: lowered("cosine")),
@@ -361,7 +426,22 @@ CASES: list[Case] = [
 ]
 
 SCALING = [2**power for power in range(10, 17)]
-"""Lengths over which the exponent of efficient attention is fitted, 1k to 64k."""
+"""Lengths over which the exponent of linear attention is fitted, 1k to 64k."""
+
+
+def linear_forms(length: int) -> dict[str, Job]:
+    """Every form of `attend_linear` on one head, whose time should grow with the length alone."""
+    q, k, v = (t.detach() for t in tensors(*[(1, 1, length, 64)] * 3))
+    keys, decay = F.normalize(k, dim=-1), torch.full((length, 1), -0.01)
+    beta = torch.full((length, 1), 0.5)
+    return {
+        "efficient": lambda: regard.attend_linear(q, k, v),
+        "efficient, causal": lambda: regard.attend_linear(q, k, v, causal=True),
+        "retention": lambda: regard.attend_linear(q, keys, v, causal=True, log_decay=-0.01),
+        "gated delta": lambda: regard.attend_linear(
+            q, keys, v, causal=True, log_decay=decay, beta=beta
+        ),
+    }
 
 
 def exponent(lengths: list[int], seconds: list[float]) -> float:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from regard.core.elementwise import Elementwise, SoftCap
     from regard.core.mask import (
         Mask,
+        block_sparse,
         causal,
         from_torch_mha,
+        global_tokens,
         lengths,
         segments,
         visible,
@@ -51,7 +53,8 @@ _EXPORTS = {
     ),
     "regard.core.elementwise": ("Elementwise", "SoftCap"),
     "regard.core.mask": (
-        "Mask", "causal", "from_torch_mha", "lengths", "segments", "visible", "window",
+        "Mask", "block_sparse", "causal", "from_torch_mha", "global_tokens", "lengths", "segments",
+        "visible", "window",
     ),
     "regard.core.normalize": ("Gumbel", "Normalizer"),
     "regard.core.score": (
@@ -89,10 +92,12 @@ __all__ = [
     "attend_features",
     "attend_linear",
     "attention_weight",
+    "block_sparse",
     "capture",
     "causal",
     "explain",
     "from_torch_mha",
+    "global_tokens",
     "lengths",
     "load",
     "load_trace",

@@ -151,7 +151,7 @@ def test_what_is_hidden_never_matters(attempts, monkeypatch):
             for t, known in zip(tensors, (seeing, seen, seen), strict=True)
         ]
         clean = [t.clone().requires_grad_() for t in tensors]
-        path = rng.choice(("auto", "reference", "fused", "blockwise", "banded"))
+        path = rng.choice(("auto", "reference", "fused", "blockwise", "banded", "block_sparse"))
         found = regard.attend(*spoilt, mask=mask, score=score, path=path)
         wanted = regard.attend(*clean, mask=mask, score=score, path="reference")
         upstream = torch.randn(found.shape)

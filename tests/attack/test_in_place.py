@@ -44,10 +44,12 @@ def gradients(name: str, path: str, normalize: str, seed: int, *, changed: bool)
 
 
 @pytest.mark.parametrize("name", list(CASES))
-@pytest.mark.parametrize("path", ["auto", "reference", "fused", "blockwise", "banded"])
+@pytest.mark.parametrize(
+    "path", ["auto", "reference", "fused", "blockwise", "banded", "block_sparse"]
+)
 def test_gradients_are_those_of_the_call_or_an_error(attempts, monkeypatch, name, path):
-    if path == "banded" and name in ("bias", "bias and mask", "key"):
-        pytest.skip("the banded path needs a mask and takes no bias")
+    if path in ("banded", "block_sparse") and name in ("bias", "bias and mask", "key"):
+        pytest.skip(f"the {path} path needs a mask and takes no bias")
     monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 500)
     for rng in attempts(2):
         normalize = (

@@ -26,6 +26,7 @@ CALLS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "reference": lambda q, k, v: regard.attend(q, k, v, mask=MASK, path="reference"),
     "fused": lambda q, k, v: regard.attend(q, k, v, mask=MASK, path="fused"),
     "banded": lambda q, k, v: regard.attend(q, k, v, mask=MASK, path="banded"),
+    "block_sparse": lambda q, k, v: regard.attend(q, k, v, mask=MASK, path="block_sparse"),
     "blockwise": lambda q, k, v: regard.attend(q, k, v, mask=MASK, path="blockwise"),
     "additive_kernel": lambda q, k, v: regard.attend(
         q, k, v, mask=MASK, score=ADDITIVE, path="additive_kernel"
@@ -113,7 +114,7 @@ def test_huge_tiny_and_equal_numbers_stay_finite_and_right(name: str, size: floa
         return
     single = outcome(CALLS[name], [query, key, value])
     assert all(torch.isfinite(t).all() for t in single)
-    if size == 1e4 and name in ("reference", "fused", "banded", "blockwise"):
+    if size == 1e4 and name in ("reference", "fused", "banded", "block_sparse", "blockwise"):
         return  # scores of 1e8 have no digits left in float32
     double = outcome(
         lambda q, k, v: _in_double(name, q, k, v), [t.double() for t in (query, key, value)]
@@ -130,7 +131,7 @@ def _in_double(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return CALLS[name](q, k, v)
 
 
-@pytest.mark.parametrize("path", ["fused", "banded", "blockwise"])
+@pytest.mark.parametrize("path", ["fused", "banded", "block_sparse", "blockwise"])
 def test_scores_of_ten_thousand_are_as_right_as_float32_allows(path: str) -> None:
     generator = torch.Generator().manual_seed(2)
     query = torch.randn(2, 37, 4, generator=generator) * 100

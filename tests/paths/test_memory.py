@@ -54,6 +54,10 @@ CALLS = {
     "reference, additive": ("regard.attend(*x, score=score, path='reference')", 14 * CELLS),
     "fused": ("regard.attend(*x, path='fused')", 0.9 * CELLS),
     "banded": ("regard.attend(*x, mask=regard.window(99, 0), path='banded')", 0.9 * CELLS),
+    "block_sparse": (
+        "regard.attend(*x, mask=regard.block_sparse(torch.eye(64) > 0, 32), path='block_sparse')",
+        0.9 * CELLS,
+    ),
     "additive_kernel": ("regard.attend(*x, score=score, path='additive_kernel')", 3 * CELLS),
     "blockwise": ("regard.attend(*x, dropout=0.1, path='blockwise')", 14 * CELLS),
     "blockwise, own callable": ("regard.attend(*x, score=distance)", 15.5 * CELLS),

@@ -126,12 +126,13 @@ def attend(
     if bias is None and not dropout and not return_map and path == "auto":
         signature = _signature(query, key, value, score, normalize, mask)
         if signature is not None and _fused.get(signature):
-            tiles = fused.WHOLE if mask is None else fused.CAUSAL
+            tiles = fused.whole_tile(mask, query, key)
             scale = 1.0 / math.sqrt(query.shape[-1])
-            if not observer.observing:
+            if tiles is not None and not observer.observing:
                 limit_threads_after_fork()
                 return attend_tiles(query, key, value, tiles, scale)
-            if not _needs_gradient(query, key, value):
+            is_plain = tiles is fused.WHOLE or tiles is fused.CAUSAL
+            if tiles is not None and is_plain and not _needs_gradient(query, key, value):
                 return dispatch(
                     LazyRequest(
                         lambda: make_request(query, key, value, score="scaled_dot", mask=mask),
@@ -152,15 +153,14 @@ def attend(
     if signature is not None and signature not in _fused:
         if len(_fused) >= REMEMBERED:
             _fused.clear()
-        canonical = fused.is_canonical(request.leading, query, key, value)
-        _fused[signature] = canonical and choose(request)[0] == "fused"
+        _fused[signature] = fused.depends_on_shapes(request) and choose(request)[0] == "fused"
     computation = by_path if path == "auto" else partial(by_path, path=path)
     return dispatch(request, computation, return_map=return_map)
 
 
 REMEMBERED = 1024
 _fused: dict[tuple[object, ...], bool] = {}
-"""Whether `choose` gives plain calls of some shapes and dtypes to the fused path.
+"""Whether `choose` gives plain and masked calls of some shapes and dtypes to the fused path.
 
 Making a request takes a noticeable part of a small call; the next call of these shapes needs none.
 """
@@ -174,21 +174,22 @@ def _signature(
     normalize: Normalize,
     mask: Mask | Tensor | None,
 ) -> tuple[object, ...] | None:
-    """Shapes, dtypes and device, which decide on a plain or causal call; None if it is another."""
+    """Shapes, dtypes and device, which decide on a plain or masked call; None if it is another."""
     if score != "scaled_dot" or normalize != "softmax":
         return None
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
         return None
     q, k = query.shape, key.shape
+    kind = None
     if mask is not None:
         if len(q) != 4 or len(k) != 4:
             return None
-        if not isinstance(mask, Window) or not mask.square_causal(q[2], k[2]):
-            return None
+        square = isinstance(mask, Window) and mask.square_causal(q[2], k[2])
+        kind = "causal" if square else "mask"
     if not can_inspect_values(query):  # sizes may be symbolic
         return None
     dtypes = query.dtype, key.dtype, value.dtype
-    return q, k, value.shape, *dtypes, query.device, mask is None, choice.TINY
+    return q, k, value.shape, *dtypes, query.device, kind, choice.TINY
 
 
 def _needs_gradient(*tensors: Tensor) -> bool:

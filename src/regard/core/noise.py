@@ -6,11 +6,13 @@ hashes its own position: the noise of any block can be made at any time.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 DROPOUT, GUMBEL = 1, 2  # streams: one call may need both
+CACHED = 1 << 17  # cells that are hashed at a time: half a megabyte
 
 
 def draw_seed(device: torch.device) -> Tensor:
@@ -30,37 +32,52 @@ def kept(
         size: (M, N) of the whole map
     """
     threshold = min(round(probability * 2**32), 2**32 - 1) - 2**31
-    return _hash(seed, DROPOUT, leading, rows, size) >= threshold
+    return _hashed(seed, DROPOUT, leading, rows, size, lambda bits: bits >= threshold)
 
 
 def uniform(seed: Tensor, leading: tuple[int, ...], rows: slice, size: tuple[int, int]) -> Tensor:
     """Noise in (0, 1) for a block of query rows: float32 (*leading, rows, N)."""
-    # the upper 23 bits: with the half between them, as many as float32 has, so that nothing
-    # is rounded to 1
-    bits = _shift(_hash(seed, GUMBEL, leading, rows, size), 9)
-    return (bits.to(torch.float32) + 0.5) / 2**23
+
+    def between(bits: Tensor) -> Tensor:
+        # the upper 23 bits: with the half between them, as many as float32 has, so that nothing
+        # is rounded to 1
+        return (_shift(bits, 9).to(torch.float32) + 0.5) / 2**23
+
+    return _hashed(seed, GUMBEL, leading, rows, size, between)
 
 
-def _hash(
-    seed: Tensor, stream: int, leading: tuple[int, ...], rows: slice, size: tuple[int, int]
+def _hashed(
+    seed: Tensor,
+    stream: int,
+    leading: tuple[int, ...],
+    rows: slice,
+    size: tuple[int, int],
+    noise: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """32 random bits per cell as int32: a · c + b with random a, b of its row and c of its column.
+    """`noise` of 32 random bits per cell: a · c + b with random a, b of its row, c of its column.
 
     Carter & Wegman 1979, mixed once more, since the lower bits of such a product are poor. Cells
-    are many and are gone over few times; rows and columns are few and are hashed well.
+    are many and are gone over few times, in blocks that stay in the cache; rows and columns are
+    few and are hashed well.
     """
     length, width = size
     device = seed.device
     row = torch.arange(math.prod(leading), device=device).unsqueeze(-1) * length
     row = row + torch.arange(rows.start, rows.stop, device=device)
-    row = row.view(*leading, rows.stop - rows.start, 1) * 8 + stream
+    row = row.view(-1, 1) * 8 + stream
     column = _mix64(torch.arange(width, device=device) * 8 + stream + 4 + seed)
-    slope, start = _mix64(row + seed) | 1, _mix64(~row + seed)
-    cell = slope.to(torch.int32) * column.to(torch.int32)  # the only passes over all cells
-    cell += start.to(torch.int32)
-    cell ^= cell >> 15
-    cell *= -1028477387
-    return cell
+    slope, start, column = (
+        t.to(torch.int32) for t in (_mix64(row + seed) | 1, _mix64(~row + seed), column)
+    )
+    step = len(row) if torch.compiler.is_compiling() else max(1, CACHED // max(width, 1))
+    blocks = []
+    for a, b in zip(slope.split(step), start.split(step), strict=True):
+        cell = a * column  # the only passes over all cells
+        cell += b
+        cell ^= cell >> 15
+        cell *= -1028477387
+        blocks.append(noise(cell))
+    return torch.cat(blocks).view(*leading, rows.stop - rows.start, width)
 
 
 def _mix64(x: Tensor) -> Tensor:

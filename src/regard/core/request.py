@@ -210,10 +210,12 @@ def _canonical_bias(
 ) -> tuple[Tensor, Mask | None]:
     """A finite bias (..., M, N) in a dtype that the scores can have, and a mask for its -inf."""
     _check_bias(bias, query.shape[-2], key.shape[-2])
+    known = can_inspect_values(bias)
+    shows_all = known and (not bias.numel() or float(bias.detach().amin()) > -math.inf)
     # a broadcast row is expanded, so that blocks of rows can be cut from it
     bias = bias.expand(*bias.shape[:-2], query.shape[-2], key.shape[-2])
-    hidden = bias.detach() == -math.inf
-    if not can_inspect_values(bias) or bool(hidden.any()):
+    if not shows_all:  # with NaN in it, this is not known yet
+        hidden = bias.detach() == -math.inf
         bias = bias.masked_fill(hidden, 0.0)
         mask = visible(~hidden) if mask is None else mask & visible(~hidden)
     if bias.dtype == torch.float64 != query.dtype:  # half the range: a score is yet to be added

@@ -9,15 +9,11 @@ from torch import Tensor
 
 from regard.core.blocks import can_inspect_values
 from regard.core.key_range import KeyRange
-from regard.core.mask import Window
 from regard.core.request import Request
 from regard.paths import fused
 from regard.paths.layout import Layout, layout
 from regard.paths.tile_attention import attend_tiles
 from regard.paths.tile_plan import plan_tiles
-
-LEAST = 2**27
-"""Multiplications from which searching for blocks to skip pays: about a millisecond."""
 
 WORTH = 0.8
 """The share of visible cells below which skipping the others pays."""
@@ -25,6 +21,16 @@ WORTH = 0.8
 
 def unsupported_reason(request: Request) -> str | None:
     """Why this request cannot run in bands, or None."""
+    reason = unsupported_anyway(request)
+    if reason:
+        return reason
+    if key_range(request) is None:
+        return "the heads of one sequence see different keys"
+    return None
+
+
+def unsupported_anyway(request: Request) -> str | None:
+    """Why no hidden blocks of this request can be skipped, whatever its mask, or None."""
     reason = fused.unsupported_reason(request)
     if reason:
         return reason
@@ -34,42 +40,33 @@ def unsupported_reason(request: Request) -> str | None:
         return "a bias is added"
     if not torch.compiler.is_compiling() and not can_inspect_values(request.query):
         return "which blocks to skip depends on values that cannot be inspected here"
-    if _key_range(request) is None:
-        return "the heads of one sequence see different keys"
     return None
 
 
-def pays(request: Request) -> bool:
-    """Whether enough is hidden for this path to be faster than the fused one."""
-    mask = request.mask
-    if mask is None:
-        return False
-    if isinstance(mask, Window) and mask.square_causal(*request.size):
-        return False  # torch's own is_causal skips the upper triangle
-    if not can_inspect_values(request.query):
-        return False
-    most = request.cells * (request.query.shape[-1] + request.value.shape[-1])
-    if most < LEAST or unsupported_reason(request) is not None:
-        return False  # not even worth counting
-    visible = visible_cells(request)
-    saved = most - visible * most // request.cells
-    return visible < WORTH * request.cells and saved > LEAST
+def pays(request: Request, visible: int) -> bool:
+    """Whether computing `visible` cells alone is faster than the fused path."""
+    width = request.query.shape[-1] + request.value.shape[-1]
+    hidden = request.cells - visible
+    return visible < WORTH * request.cells and hidden * width > fused.LEAST
 
 
 def visible_cells(request: Request) -> int:
     """The number of cells of the map that lie in the key range of their query."""
     if request.mask is None or not can_inspect_values(request.query):
         return request.cells
-    keys = request.mask.key_range(request.grid)
-    size = (keys.high - keys.low).expand(*request.leading, request.queries)
-    return int(size.sum())
+    return cells_in(request.mask.key_range(request.grid), request)
+
+
+def cells_in(keys: KeyRange, request: Request) -> int:
+    """The number of cells of the map in the intervals `keys`, which may be folded."""
+    return round(float((keys.high - keys.low).double().mean()) * request.cells / request.keys)
 
 
 def banded(request: Request) -> Tensor:
     """softmax(scale · Q Kᵀ, mask) V over the visible blocks, (..., M, Dv)."""
     query, key, scale = fused.divided_form(request)
     fold, mask, grid = _layout(request), request.mask, request.grid
-    keys = _key_range(request)
+    keys = key_range(request)
     assert mask is not None
     assert keys is not None
 
@@ -83,7 +80,8 @@ def banded(request: Request) -> Tensor:
     return fold.unfold(attend_tiles(*folded, tiles, scale, fused.sink_of(request, fold)))
 
 
-def _key_range(request: Request) -> KeyRange | None:
+def key_range(request: Request) -> KeyRange | None:
+    """The interval of keys of each query, (batch or 1, M); None if heads see different keys."""
     assert request.mask is not None
     return _layout(request).fold_key_range(request.mask.key_range(request.grid), request.queries)
 

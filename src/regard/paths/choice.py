@@ -11,7 +11,7 @@ from regard.core.blocks import BLOCK_ELEMENTS, in_functorch
 from regard.core.lower import is_additive, is_dot
 from regard.core.names import did_you_mean
 from regard.core.request import Request
-from regard.paths import additive, banded, capped, fused, gather
+from regard.paths import additive, banded, block_sparse, capped, fused, gather
 from regard.paths.blockwise import blockwise
 from regard.paths.kernels import compile as compiled
 from regard.paths.reference import reference
@@ -33,6 +33,9 @@ PATHS: dict[str, Path] = {
     "reference": Path(reference),
     "fused": Path(fused.fused, fused.unsupported_reason, fused.zeroes_hidden),
     "banded": Path(banded.banded, banded.unsupported_reason, fused.zeroes_hidden),
+    "block_sparse": Path(
+        block_sparse.block_sparse, block_sparse.unsupported_reason, fused.zeroes_hidden
+    ),
     "capped": Path(capped.capped, capped.unsupported_reason),
     "additive_kernel": Path(additive.additive, additive.unsupported_reason),
     "gather": Path(gather.gather, gather.unsupported_reason),
@@ -58,8 +61,9 @@ def choose(request: Request, path: str = "auto") -> tuple[str, str]:
         why = fused.unsupported_reason(request)
         if why:
             return "blockwise", f"torch cannot fuse this ({why}), so it runs in blocks of queries"
-        if banded.pays(request):
-            return "banded", f"{request.mask} hides whole blocks of keys, which are skipped"
+        sparse = block_sparse.faster(request)
+        if sparse:
+            return sparse, f"{request.mask} hides whole blocks of keys, which are skipped"
         return "fused", "the score is a dot product and its softmax is fused by torch"
     if capped.unsupported_reason(request) is None:
         return "capped", "c · tanh(q · k) with softmax runs in tiles that stay in the cache"
@@ -103,6 +107,8 @@ def plan(request: Request, path: str = "auto") -> Plan:
     name, reason = choose(request, path)
     skips = name in ("banded", "capped", "additive_kernel")
     cells = banded.visible_cells(request) if skips else request.cells
+    if name == "block_sparse":
+        cells = block_sparse.visible_cells(request)
     width, value_width = request.query.shape[-1], request.value.shape[-1]
     # a multiplication and an addition per dot product; tanh, factored, takes about eight
     score = (8 if is_additive(request.score) else 2) * width

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from regard.paths.buffer_pool import empty
-from regard.paths.tile_plan import ALL, WHOLE, Tile, covers, is_whole, split_causal
+from regard.paths.tile_plan import ALL, WHOLE, Tile, continued, covers, is_whole, split_causal
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -63,10 +63,11 @@ def run(
     precise = torch.float32 if query.dtype in _HALF else query.dtype
     lse = empty((batch, length, heads), precise, zero=zero).transpose(1, 2)
     biases = _Biases(query.dtype)
-    for tile in tiles:
-        q, k, v = _cut(query, key, value, tile)
+    for group in continued(tiles, causal=False):
+        tile = group[0]
+        q, k, v, mask = _cut(query, key, value, group)
         part, norm = forward(
-            q, k, v, 0.0, tile.causal, attn_mask=biases(tile.mask), scale=scale
+            q, k, v, 0.0, tile.causal, attn_mask=biases(mask), scale=scale
         )  # (batch, H, rows, D), (batch, H, rows)
         tile_out, tile_lse = out[tile.batch, :, tile.rows], lse[tile.batch, :, tile.rows]
         if tile.continues:
@@ -119,12 +120,13 @@ def differentiate(
     touched: set[int] = set()  # entries of the batch whose dk and dv are not zero
     more = False
     biases = _Biases(dtype)
-    for tile in reversed(tiles):  # of causal tiles the last has all keys
-        q, k, v = _cut(query, key, value, tile)
-        rows, columns = (tile.batch, ALL, tile.rows), (tile.batch, ALL, tile.keys)
+    for group in reversed(continued(tiles, causal=False)):  # of causal tiles the last has all keys
+        tile = group[0]
+        q, k, v, mask = _cut(query, key, value, group)
+        rows = (tile.batch, ALL, tile.rows)
         own, *parts = backward(
             grad[rows], q, k, v, out[rows], lse[rows], 0.0, tile.causal,
-            attn_mask=biases(tile.mask), scale=scale,
+            attn_mask=biases(mask), scale=scale,
         )  # fmt: skip
         _put(dq[rows], own, add=more)
         more = tile.continues
@@ -135,7 +137,12 @@ def differentiate(
             shared = shared or (new(keys, groups), new(keys, groups))
             add = not touched.isdisjoint(entries)
             for whole, part in zip(shared, parts, strict=True):
-                _put(whole[columns], part, add=add)
+                start = 0
+                for tile in group:
+                    target = whole[tile.batch, :, tile.keys]
+                    size = target.shape[2]
+                    _put(target, part.narrow(2, start, size), add=add)
+                    start += size
         touched.update(entries)
     dk, dv = shared or (new(keys, groups), new(keys, groups))
     return dq, dk, dv
@@ -151,8 +158,8 @@ def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
         mask = mask[(None,) * (4 - mask.dim())]
     if mask.dtype == dtype or (mask.dtype == torch.float32 and dtype in _HALF):
         return mask
-    for dim in range(4):
-        if mask.stride(dim) == 0:
+    for dim, stride in enumerate(mask.stride()):
+        if stride == 0:
             mask = mask.narrow(dim, 0, min(mask.shape[dim], 1))
     if mask.dtype != torch.bool:
         return mask.to(dtype)
@@ -188,9 +195,19 @@ class _Biases:
         return self.last[1]
 
 
-def _cut(query: Tensor, key: Tensor, value: Tensor, tile: Tile) -> tuple[Tensor, Tensor, Tensor]:
-    keys = (tile.batch, ALL, tile.keys)
-    return query[tile.batch, :, tile.rows], key[keys], value[keys]
+def _cut(
+    query: Tensor, key: Tensor, value: Tensor, group: Sequence[Tile]
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The queries, keys, values and mask of tiles with the same rows; the keys are joined."""
+    tile = group[0]
+    places = [(tile.batch, ALL, tile.keys) for tile in group]
+    q, mask = query[tile.batch, :, tile.rows], tile.mask
+    if len(group) == 1:
+        return q, key[places[0]], value[places[0]], mask
+    if mask is not None:
+        mask = torch.cat([tile.mask for tile in group if tile.mask is not None], -1)
+    k, v = (torch.cat([t[place] for place in places], 2) for t in (key, value))
+    return q, k, v, mask
 
 
 def _put(target: Tensor, part: Tensor, *, add: bool) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.paths.tile_plan import ALL, Tile, is_whole
+from regard.paths.tile_plan import ALL, Tile, continued, is_whole
 
 
 def sdpa_fallback(
@@ -24,7 +24,7 @@ def sdpa_fallback(
     bias that half precision cannot hold.
     """
     output = torch.zeros_like(query)
-    for group in _continued(tiles):
+    for group in continued(tiles):
         q, keys, values = _cut(query, key, value, group)
         k, v = _joined(keys), _joined(values)
         causal = len(group) == 1 and group[0].causal and group[0].mask is None
@@ -66,7 +66,7 @@ def second_gradients(
         assert key is not None
         assert value is not None
         query, key, value = visible_only(query, key, value, tiles)
-        for group in _continued(tiles):
+        for group in continued(tiles):
             rows = (group[0].batch, ALL, group[0].rows)
             q, keys, values = _cut(query, key, value, group)
             sinks = [] if sink is None else [sink[group[0].batch]]
@@ -144,17 +144,6 @@ def _attend(
         scores = torch.cat((scores, column), -1)
     weights = scores.softmax(-1)[..., : key.shape[-2]].masked_fill(blind, 0.0)
     return (weights.unflatten(1, (key.shape[1], -1)) @ value).flatten(1, 2)
-
-
-def _continued(tiles: Sequence[Tile]) -> list[list[Tile]]:
-    """Tiles together with those that continue them: all keys of some rows."""
-    groups: list[list[Tile]] = []
-    for tile in tiles:
-        if tile.continues:
-            groups[-1].append(tile)
-        else:
-            groups.append([tile])
-    return groups
 
 
 def _cut(

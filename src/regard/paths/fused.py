@@ -5,12 +5,14 @@ fall back to its slow path silently: four dimensions, equal widths, expanded mas
 only where torch aligns it as this library does.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from regard.core.blocks import in_functorch
 from regard.core.lower import dot_form, is_dot
-from regard.core.mask import Window
+from regard.core.mask import Grid, Mask, Window, as_mask
 from regard.core.normalize import SoftmaxForm, as_softmax, over_heads
 from regard.core.request import Request
 from regard.core.score import Dot, DotForm, ScaledDot
@@ -19,6 +21,9 @@ from regard.paths.tile_attention import attend_tiles, runs_kernels
 from regard.paths.tile_plan import ALL, WHOLE, Tile
 
 CAUSAL = (Tile(ALL, ALL, ALL, causal=True),)
+
+LEAST = 2**27
+"""Multiplications from which searching for blocks to skip pays: about a millisecond."""
 
 
 def unsupported_reason(request: Request) -> str | None:
@@ -51,6 +56,36 @@ def zeroes_hidden(request: Request) -> bool:
         _form(request).temperature
     )
     return as_given and request.query.is_cpu and not torch.compiler.is_compiling()
+
+
+def depends_on_shapes(request: Request) -> bool:
+    """Whether shapes decide that `whole_tile` can replace a request, whatever its mask shows."""
+    mask = request.mask
+    if not is_canonical(request.leading, request.query, request.key, request.value):
+        return False
+    if mask is None or (isinstance(mask, Window) and mask.square_causal(*request.size)):
+        return True
+    return is_small(request) and zeroes_hidden(request)
+
+
+def whole_tile(mask: Mask | Tensor | None, query: Tensor, key: Tensor) -> Sequence[Tile] | None:
+    """The map as one tile, (B, H, M, N) by its query and key; None if the mask is wider."""
+    if mask is None:
+        return WHOLE
+    (*leading, queries, _), keys = query.shape, key.shape[2]
+    if isinstance(mask, Window) and mask.square_causal(queries, keys):
+        return CAUSAL
+    mask, grid = as_mask(mask), Grid(queries, keys, len(leading), query.device)
+    mask.check(grid)
+    block = mask.block(slice(0, queries), slice(0, keys), grid)
+    own = (1, 1, *block.shape)[-4:-2]
+    fits = block.dim() <= 4 and own[0] in (1, leading[0]) and own[1] in (1, leading[1])
+    return (Tile(ALL, ALL, ALL, block),) if fits else None
+
+
+def is_small(request: Request) -> bool:
+    """Whether searching for hidden blocks takes longer than computing them."""
+    return request.cells * (request.query.shape[-1] + request.value.shape[-1]) < LEAST
 
 
 def _form(request: Request) -> SoftmaxForm:

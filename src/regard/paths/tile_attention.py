@@ -77,7 +77,13 @@ def _attend(
         or value.requires_grad
         or (sink is not None and sink.requires_grad)
     )
-    if tiles is not WHOLE and not is_whole(tiles):
+    if tiles is WHOLE:
+        pass
+    elif is_whole(tiles):
+        tile = tiles[0]
+        if tile.mask is not None and tile.mask.dtype == torch.bool:  # once, for both passes
+            tiles = (tile._replace(mask=flash.as_bias(tile.mask, query.dtype)),)
+    else:
         if not tracked and sink is None and suits_products(query, key, value, tiles):
             return multiply(query, key, value, tiles, scale)
         if not any(tile.continues for tile in tiles):
@@ -158,7 +164,9 @@ def _context(
     output, lse = flash.run(query, key, value, tiles, scale)
     if tiles is not WHOLE:
         rows = [tile.rows for tile in tiles if tile.mask is not None]
-        if rows and not _finite(lse, _first(output, rows)):
+        # one sum is faster, but over many tiles only the first row of each is needed
+        parts = (output,) if is_whole(tiles) else (lse, _first(output, rows))
+        if rows and not _finite(*parts):
             output, lse = flash.run(*visible_only(query, key, value, tiles), tiles, scale)
     return (output, lse) if sink is None else _drained(output, lse, sink)
 
@@ -210,8 +218,8 @@ def _first(tensor: Tensor, slices: list[slice]) -> Tensor:
     return tensor[:, :, rows[0] : rows[0] + 1] if len(rows) == 1 else tensor[:, :, rows]
 
 
-def _finite(a: Tensor, b: Tensor) -> bool:
-    return math.isfinite(a.sum(dtype=torch.float32) + b.sum(dtype=torch.float32))
+def _finite(*tensors: Tensor) -> bool:
+    return all(math.isfinite(tensor.sum(dtype=torch.float32)) for tensor in tensors)
 
 
 def _rows(tensor: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ class Tile(NamedTuple):
     keys: slice
     mask: Tensor | None = None  # bool, True = may attend; or float to add, where -inf hides
     causal: bool = False  # row i of the tile sees its keys 0 … i
-    continues: bool = False  # more keys for the rows of the previous tile; neither has a mask
+    continues: bool = False  # more keys for the rows of the previous tile; if causal, without masks
 
 
 WHOLE = (Tile(ALL, ALL, ALL),)
@@ -54,6 +54,21 @@ def covers(tiles: Sequence[Tile], batch: int, length: int) -> bool:
         if not tile.continues
     )
     return sum(sizes) == batch * length
+
+
+def continued(tiles: Sequence[Tile], *, causal: bool = True) -> list[list[Tile]]:
+    """Tiles together with those that continue them: all keys of some rows.
+
+    Args:
+        causal: whether a causal tile is put with the one that it continues
+    """
+    groups: list[list[Tile]] = []
+    for tile in tiles:
+        if tile.continues and (causal or not tile.causal):
+            groups[-1].append(tile)
+        else:
+            groups.append([tile])
+    return groups
 
 
 def pad_keys(tile: Tile, keys: int) -> Tile:

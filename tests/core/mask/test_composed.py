@@ -14,7 +14,8 @@ from tests.core.mask.definitions import CPU, B, Cell, H, dense, random_bits, tab
 @st.composite
 def atomic(draw: st.DrawFn, queries: int, keys: int) -> tuple[Mask, Cell]:
     """One mask without composition, and its definition."""
-    kind = draw(st.sampled_from(["causal", "window", "lengths", "segments", "visible"]))
+    kinds = ["causal", "window", "lengths", "segments", "visible", "global", "blocks"]
+    kind = draw(st.sampled_from(kinds))
     offset = draw(st.none() | st.integers(-keys - 2, keys + 2))
     shift = keys - queries if offset is None else offset
     if kind == "causal":
@@ -37,6 +38,23 @@ def atomic(draw: st.DrawFn, queries: int, keys: int) -> tuple[Mask, Cell]:
         pair = torch.tensor(ids, dtype=torch.long), torch.tensor(other, dtype=torch.long)
         mask = regard.segments(*(t[0] if batch == 1 else t for t in pair))
         return mask, lambda b, h, i, j: ids[b % batch][i] == other[b % batch][j]
+    if kind == "global":
+        marked = random_bits(draw, B, draw(st.integers(1, 9)))
+        both, position = draw(st.booleans()), keys - queries
+
+        def is_global(b: int, at: int) -> bool:
+            return 0 <= at < marked.shape[1] and bool(marked[b, at])
+
+        return regard.global_tokens(
+            marked, queries=both
+        ), lambda b, h, i, j: is_global(b, j) or (both and is_global(b, i + position))
+    if kind == "blocks":
+        size = draw(st.integers(1, 4))
+        count = -(-max(keys, queries + shift, 1) // size) + draw(st.integers(0, 1))
+        pattern = random_bits(draw, H, count, count)
+        return regard.block_sparse(
+            pattern, size, offset=offset
+        ), lambda b, h, i, j: i + shift >= 0 and bool(pattern[h, (i + shift) // size, j // size])
     shapes = [(keys,), (1, keys), (queries, 1), (queries, keys), (B, 1, 1, keys)]
     shapes += [(H, queries, keys), (B, 1, queries, keys), (B, H, queries, keys)]
     bits = random_bits(draw, *draw(st.sampled_from(shapes)))
@@ -112,6 +130,22 @@ def test_key_range_shuts_out_no_visible_key_and_full_means_full(
     inside = (key >= low.unsqueeze(-1)) & (key < high.unsqueeze(-1))
     assert not bool((truth & ~inside).any())
     assert not bool((inside & ~truth & full.unsqueeze(-1)).any())
+
+
+@settings(max_examples=150)
+@given(any_mask(), st.integers(1, 4))
+def test_block_maps_hide_no_visible_key_and_every_means_every(
+    case: tuple[Mask, Tensor, int, int], size: int
+) -> None:
+    mask, truth, queries, keys = case
+    some, every = (
+        torch.broadcast_to(part, (B, H, -(-queries // size), -(-keys // size)))
+        .repeat_interleave(size, -2)[..., :queries, :]
+        .repeat_interleave(size, -1)[..., :keys]
+        for part in mask.block_map(Grid(queries, keys, 2, CPU), size)
+    )
+    assert not bool((truth & ~some).any())
+    assert not bool((every & ~truth).any())
 
 
 @settings(max_examples=100)

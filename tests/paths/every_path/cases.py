@@ -44,12 +44,32 @@ MASKS: dict[str, Callable[[], regard.Mask | None]] = {
     "segments": lambda: regard.segments(torch.arange(M) // 6, torch.arange(N) // 7),
     "causal padded": lambda: regard.causal() & regard.lengths(torch.tensor([N, 7])),
     "not window": lambda: ~regard.window(4, 4),
+    "prefix": lambda: regard.causal() | regard.lengths(torch.tensor([9, 13])),
+    "window with sinks": lambda: (
+        regard.causal() & (regard.window(4, 0) | regard.global_tokens(2, queries=False))
+    ),
+    "window with global tokens": lambda: (
+        regard.window(2, 3) | regard.global_tokens(torch.arange(2 * 17).view(2, 17) % 7 == 3)
+    ),
+    "packed": lambda: (
+        regard.causal() & regard.segments(torch.arange(M) // 6 + 1, torch.arange(N) // 6)
+    ),
+    "blocks": lambda: regard.block_sparse(torch.eye(6).roll(2, 0) + torch.eye(6) > 0, 5),
+    "padded blocks": lambda: (
+        regard.block_sparse(torch.ones(3, 3).tril() > 0, 11) & regard.lengths(torch.tensor([0, 23]))
+    ),
+    "blocks of heads": lambda: regard.block_sparse(
+        torch.rand(H, 8, 8, generator=torch.Generator().manual_seed(1)) > 0.7, 4
+    ),
     "random": lambda: regard.visible(
         torch.rand(H, M, N, generator=torch.Generator().manual_seed(1)) > 0.6
     ),
 }
-WHOLE_INTERVALS = [name for name in MASKS if name not in ("not window", "random", "segments")]
-SAME_FOR_HEADS = [name for name in MASKS if name not in ("none", "random")]
+WHOLE_INTERVALS = [
+    "none", "causal", "causal from the start", "window", "lengths", "empty sequence",
+    "both lengths", "causal padded",
+]  # fmt: skip
+SAME_FOR_HEADS = [name for name in MASKS if name not in ("none", "random", "blocks of heads")]
 
 
 def _random_bias(score: torch.nn.Module) -> torch.nn.Module:
@@ -63,6 +83,9 @@ def cases() -> list[tuple[str, str, str]]:
     found = [("fused", s, m) for s in DOT for m in MASKS]
     found += [("banded", s, m) for s in DOT for m in SAME_FOR_HEADS]
     found += [("capped", s, m) for s in CAPPED for m in MASKS]
+    found += [
+        ("block_sparse", s, m) for s in ("scaled_dot", "general") for m in MASKS if m != "none"
+    ]
     found += [("additive_kernel", s, m) for s in TANH for m in WHOLE_INTERVALS]
     found += [("blockwise", s, m) for s in SCORES for m in MASKS]
     return found
@@ -116,6 +139,7 @@ PATH_SCORE = [
     ("fused", "general"),
     ("banded", "scaled_dot"),
     ("capped", "softcap"),
+    ("block_sparse", "scaled_dot"),
     ("additive_kernel", "additive"),
     ("blockwise", "scaled_dot"),
     ("blockwise", "additive"),

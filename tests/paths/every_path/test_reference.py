@@ -36,8 +36,8 @@ def test_path_gives_the_reference_in_value_and_gradient(path: str, score: str, m
 @pytest.mark.parametrize(
     ("path", "score"),
     [("reference", "dot"), ("fused", "scaled_dot"), ("banded", "scaled_dot"),
-     ("capped", "softcap"), ("additive_kernel", "additive"), ("blockwise", "additive"),
-     ("blockwise", "scaled_dot")],
+     ("block_sparse", "scaled_dot"), ("capped", "softcap"),
+     ("additive_kernel", "additive"), ("blockwise", "additive"), ("blockwise", "scaled_dot")],
 )  # fmt: skip
 def test_half_precision_is_near_the_reference(path: str, score: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -115,7 +115,7 @@ def test_parameters_in_closures_get_their_gradients(path: str) -> None:
     torch.testing.assert_close(found, truth)
 
 
-@pytest.mark.parametrize("path", ["reference", "fused", "banded", "blockwise"])
+@pytest.mark.parametrize("path", ["reference", "fused", "banded", "block_sparse", "blockwise"])
 def test_torch_is_an_oracle_for_dot_products(path: str) -> None:
     q, k, v = torch.randn(B, H, M, D), torch.randn(B, H, N, D), torch.randn(B, H, N, D)
     mask = torch.rand(B, 1, M, N) > 0.3

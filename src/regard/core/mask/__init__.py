@@ -5,22 +5,26 @@ before `dense` or `block` is called. Positions are aligned so that the last quer
 key: with M queries and N keys, query i is at position i + N − M, or at i + `offset` if given.
 A mask keeps copies of its tensors, so that changing them later changes no gradient.
 
-To add one: a class with `block`, and a function that makes it, in a file here. `key_range` makes
-it faster; a mask with tensors also has `leading`, `tensors` and `check`. See ARCHITECTURE.md.
+To add one: a class with `block`, and a function that makes it, in a file here. `key_range` or
+`block_map` makes it faster; a mask with tensors also has `leading`, `tensors` and `check`. See
+ARCHITECTURE.md.
 """
 
 from regard.core.mask.algebra import Grid, Mask, as_mask, visible
 from regard.core.mask.padding import from_torch_mha, lengths
 from regard.core.mask.position import Window, causal, window
 from regard.core.mask.segment import segments
+from regard.core.mask.sparse import block_sparse, global_tokens
 
 __all__ = [
     "Grid",
     "Mask",
     "Window",
     "as_mask",
+    "block_sparse",
     "causal",
     "from_torch_mha",
+    "global_tokens",
     "lengths",
     "segments",
     "visible",

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.core import block_map as block_maps
 from regard.core import key_range as ranges
+from regard.core.block_map import BlockMap
 from regard.core.blocks import block_rows
 from regard.core.key_range import KeyRange
 from regard.core.shapes import broadcast
@@ -46,6 +48,10 @@ class Mask:
             return KeyRange(nothing, nothing, True)
         parts = [ranges.of_rows(block) for block in self._blocks(grid)]
         return KeyRange(*(torch.cat(part, dim=-1) for part in zip(*parts, strict=True)))
+
+    def block_map(self, grid: Grid, size: int) -> BlockMap:
+        """Which blocks of `size` queries and keys are hidden or visible as a whole."""
+        return block_maps.of_range(self.key_range(grid), grid.keys, size)
 
     def spread(self, grid: Grid) -> torch.Size:
         """The leading dimensions of its blocks, which broadcast to those of the map."""
@@ -148,7 +154,14 @@ class Visible(Mask):
         return tensor[..., rows, :]
 
     def key_range(self, grid: Grid) -> KeyRange:
+        if self.tensor.dim() > 1 and self.tensor.shape[-1] == 1:  # all keys or none
+            seen = self.tensor[..., 0].to(grid.device)
+            return KeyRange(torch.zeros_like(seen, dtype=torch.long), seen * grid.keys, True)
         return ranges.of_rows(self._wide(grid))
+
+    def block_map(self, grid: Grid, size: int) -> BlockMap:
+        narrow = self.tensor if self.tensor.dim() > 1 else self.tensor.reshape(1, -1)
+        return block_maps.of_dense(narrow.to(grid.device), size)
 
     def ignores_queries(self) -> bool:
         return self.tensor.dim() < 2 or self.tensor.shape[-2] == 1
@@ -190,6 +203,10 @@ class And(Mask):
     def key_range(self, grid: Grid) -> KeyRange:
         return ranges.both(self.left.key_range(grid), self.right.key_range(grid))
 
+    def block_map(self, grid: Grid, size: int) -> BlockMap:
+        a, b = self.left.block_map(grid, size), self.right.block_map(grid, size)
+        return BlockMap(a.some & b.some, a.every & b.every)
+
     def ignores_queries(self) -> bool:
         return self.left.ignores_queries() and self.right.ignores_queries()
 
@@ -208,6 +225,10 @@ class Or(And):
 
     def key_range(self, grid: Grid) -> KeyRange:
         return ranges.either(self.left.key_range(grid), self.right.key_range(grid))
+
+    def block_map(self, grid: Grid, size: int) -> BlockMap:
+        a, b = self.left.block_map(grid, size), self.right.block_map(grid, size)
+        return BlockMap(a.some | b.some, a.every | b.every)
 
     def __repr__(self) -> str:
         return f"({self.left} | {self.right})"
@@ -231,6 +252,10 @@ class Not(Mask):
 
     def key_range(self, grid: Grid) -> KeyRange:
         return ranges.neither(self.mask.key_range(grid), grid.keys)
+
+    def block_map(self, grid: Grid, size: int) -> BlockMap:
+        some, every = self.mask.block_map(grid, size)
+        return BlockMap(~every, ~some)
 
     def ignores_queries(self) -> bool:
         return self.mask.ignores_queries()

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from regard.core import block_map as block_maps
 from regard.core import key_range as ranges
+from regard.core.block_map import BlockMap
 from regard.core.blocks import can_inspect_values
 from regard.core.key_range import KeyRange
 from regard.core.mask.algebra import And, Grid, Mask, Visible, align, check_leading, visible
@@ -35,21 +37,21 @@ class Lengths(Mask):
 
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
         key = torch.arange(keys.start, keys.stop, device=grid.device)
-        seen = key < self._aligned(self.keys, grid)[..., None, None]
+        seen = key < self._aligned(self.keys, grid, 2)
         if self.queries is None:
             return seen
         query = torch.arange(rows.start, rows.stop, device=grid.device).unsqueeze(-1)
-        return seen & (query < self._aligned(self.queries, grid)[..., None, None])
+        return seen & (query < self._aligned(self.queries, grid, 2))
 
     def spread(self, grid: Grid) -> torch.Size:
         own = [t.shape + (1,) * (grid.leading - t.dim()) for t in self.tensors()]
         return torch.Size(own[0]) if len(own) == 1 else broadcast(*own)
 
     def key_range(self, grid: Grid) -> KeyRange:
-        high = self._aligned(self.keys, grid).unsqueeze(-1)
+        high = self._aligned(self.keys, grid, 1)
         if self.queries is not None:
             query = torch.arange(grid.queries, device=grid.device)
-            high = high * (query < self._aligned(self.queries, grid).unsqueeze(-1))
+            high = high * (query < self._aligned(self.queries, grid, 1))
         return ranges.interval(torch.zeros_like(high), high, grid.keys)
 
     def ignores_queries(self) -> bool:
@@ -58,8 +60,9 @@ class Lengths(Mask):
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.keys,) if self.queries is None else (self.keys, self.queries)
 
-    def _aligned(self, counts: Tensor, grid: Grid) -> Tensor:
-        return align(counts.to(grid.device), grid.leading, 0)
+    def _aligned(self, counts: Tensor, grid: Grid, more: int) -> Tensor:
+        """Counts (*leading, 1, …, 1) with `more` dimensions after the leading ones."""
+        return align(counts.to(grid.device), grid.leading + more, 0)
 
     def __repr__(self) -> str:
         return f"lengths(keys{tuple(self.keys.shape)}{'' if self.queries is None else ', queries'})"
@@ -102,7 +105,10 @@ class Padding(Visible):
         return align(self.tensor.to(grid.device), grid.leading, 1)[..., None, keys]
 
     def key_range(self, grid: Grid) -> KeyRange:
-        return ranges.of_rows(align(self.tensor.to(grid.device), grid.leading, 1).unsqueeze(-2))
+        return ranges.of_rows(self.block(slice(0, 1), slice(0, grid.keys), grid))
+
+    def block_map(self, grid: Grid, size: int) -> BlockMap:
+        return block_maps.of_dense(self.block(slice(0, 1), slice(0, grid.keys), grid), size)
 
     def ignores_queries(self) -> bool:
         return True

@@ -26,8 +26,7 @@ class Window(Mask):
         return self._interval(slice(0, grid.queries), grid)
 
     def _interval(self, rows: slice, grid: Grid) -> KeyRange:
-        offset = grid.keys - grid.queries if self.offset is None else _within(self.offset)
-        position = torch.arange(rows.start, rows.stop, device=grid.device) + offset
+        position = query_positions(rows, grid, self.offset)
         low = torch.zeros_like(position) if self.left is None else position - _within(self.left)
         return ranges.interval(low, position + _within(self.right) + 1, grid.keys)
 
@@ -40,6 +39,12 @@ class Window(Mask):
         sizes = [] if self.left is None else [str(self.left), str(self.right)]
         shift = [] if self.offset is None else [f"offset={self.offset}"]
         return f"{'window' if sizes else 'causal'}({', '.join(sizes + shift)})"
+
+
+def query_positions(rows: slice, grid: Grid, offset: int | None) -> Tensor:
+    """The positions of some queries among the keys; the last is at the last key without offset."""
+    offset = grid.keys - grid.queries if offset is None else _within(offset)
+    return torch.arange(rows.start, rows.stop, device=grid.device) + offset
 
 
 def causal(*, offset: int | None = None) -> Mask:

@@ -111,22 +111,43 @@ def _masks() -> Iterator[Exhibit]:
     def texts(length: int) -> Tensor:
         return clauses if length == len(clauses) else torch.arange(length) // 64
 
-    table: list[tuple[str, str, str, Callable[[int], masks.Mask | None]]] = [
-        ("No mask", "mask=None", "Self-attention: all words to all words.", lambda n: None),
-        ("Causal", "mask=regard.causal()", "Later words are hidden.", lambda n: masks.causal()),
-        ("Window", "mask=regard.window(2, 1)", "Two words back, one ahead.",
+    def blocks(length: int) -> Tensor:
+        count = -(-length // 4)
+        return (torch.eye(count) + torch.eye(count).roll(2, 1)).bool()
+
+    table: list[tuple[str, str, str, str, Callable[[int], masks.Mask | None]]] = [
+        ("No mask", "Vaswani et al. 2017", "None", "Self-attention: all words to all words.",
+         lambda n: None),
+        ("Causal", "Vaswani et al. 2017", "regard.causal()", "Later words are hidden.",
+         lambda n: masks.causal()),
+        ("Window", "Child et al. 2019", "regard.window(2, 1)", "Two words back, one ahead.",
          lambda n: masks.window(2, 1)),
-        ("Lengths", "mask=regard.lengths(torch.tensor(9))", "The last words are padding.",
+        ("Lengths", "padding", "regard.lengths(torch.tensor(9))", "The last words are padding.",
          lambda n: masks.lengths(torch.tensor(n * 9 // 13))),
-        ("Segments", "mask=regard.segments(ids)", "Three texts packed into one sequence.",
+        ("Segments", "packing", "regard.segments(ids)", "Three texts packed into one sequence.",
          lambda n: masks.segments(texts(n))),
-        ("Composed", "mask=regard.causal() & regard.segments(ids)", "Masks compose with & | ~.",
+        ("Packed documents", "Raffel et al. 2020", "regard.causal() & regard.segments(ids)",
+         "Masks compose with & | ~: no word sees a later one or another text.",
          lambda n: masks.causal() & masks.segments(texts(n))),
+        ("Prefix LM", "Raffel et al. 2020, section 3.2.1",
+         "regard.causal() | regard.lengths(torch.tensor(4))",
+         "The first words see each other, the others what is before them.",
+         lambda n: masks.causal() | masks.lengths(torch.tensor(n * 4 // 13))),
+        ("Window with sinks", "Xiao et al. 2024",
+         "regard.causal() & (regard.window(2, 0) | regard.global_tokens(1, queries=False))",
+         "The first word stays visible when the window has moved on.",
+         lambda n: masks.causal() & (masks.window(2, 0) | masks.global_tokens(1, queries=False))),
+        ("Window with global tokens", "Beltagy et al. 2020",
+         "regard.window(1, 1) | regard.global_tokens(2)",
+         "Two words see all and are seen by all.",
+         lambda n: masks.window(1, 1) | masks.global_tokens(2)),
+        ("Blocks", "Child et al. 2019", "regard.block_sparse(pattern, 4)",
+         "A pattern of blocks of four words.", lambda n: masks.block_sparse(blocks(n), 4)),
     ]  # fmt: skip
     source, _ = words()
-    for name, code, caption, make in table:
-        code = f"regard.attend(x, x, x, {code})"
-        about = ("Masks", name, "w = softmax(s + mask)", "True = may attend", code, caption)
+    for name, paper, code, caption, make in table:
+        code = f"regard.attend(x, x, x, mask={code})"
+        about = ("Masks", name, "w = softmax(s + mask)", paper, code, caption)
         weights = _weights(source / 3, source, mask=make(len(SOURCE)))
         timed = lambda n, make=make: _timed(n, mask=make(n))  # noqa: E731
         yield Exhibit(*about, weights, SOURCE, SOURCE, timed)
