@@ -105,9 +105,11 @@ def ctranslate2(folder: Path, job: dict[str, Any], *, size: int) -> Engine:
     """CTranslate2 in float32 with the same weights and threads."""
     from ctranslate2 import Translator
 
-    from benchmarks.to_ctranslate2 import converted, token_of
+    from regard.export.ctranslate2 import token_of, write_ctranslate2
 
-    path = converted(model_of(folder, job), folder / "ctranslate2")
+    path = folder / "ctranslate2"
+    path.mkdir(exist_ok=True)
+    write_ctranslate2(model_of(folder, job), path)
     threads = {"inter_threads": 1, "intra_threads": torch.get_num_threads()}
     translator = Translator(str(path), compute_type="float32", **threads)
     sources = [[token_of(number) for number in ids] for ids in job["ids"]]

@@ -26,6 +26,7 @@ ORDER = (
     ("analysis",),
     ("visual",),
     ("recipes",),
+    ("export",),
     ("tasks",),
     ("claims",),
     ("",),  # regard/__init__.py, the list of exports

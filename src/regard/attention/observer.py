@@ -99,9 +99,12 @@ class Recorder:
 
 def observers() -> tuple[Observer, ...]:
     """The observers of this thread; none inside a compiled graph."""
-    if not observing or torch.compiler.is_compiling():
-        return ()
-    return _observers.get()
+    return _observers.get() if observing and not _compiling() else ()
+
+
+def _compiling() -> bool:
+    """Whether Python code is compiled; while a graph is exported it runs as it is."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
 
 
 def any_edits(listening: tuple[Observer, ...]) -> bool:
@@ -146,7 +149,7 @@ def observed(
 
     @wraps(method)
     def call(self: Module, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        if not observing or torch.compiler.is_compiling():
+        if not observing or _compiling():
             return method(self, *args, **kwargs)
         token = calling_module.set(self)
         try:

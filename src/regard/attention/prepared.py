@@ -91,7 +91,7 @@ class Prepared:
         Args:
             return_map: also return the lazy map, (B, M, N), where M is 1 for queries (B, Dq)
         """
-        if query.dim() not in (2, 3) or len(query) != len(self.key):
+        if query.dim() not in (2, 3) or query.shape[0] != self.key.shape[0]:
             raise ValueError(
                 f"query should be ({len(self.key)}, M, Dq) or ({len(self.key)}, Dq), got shape "
                 f"{tuple(query.shape)}"

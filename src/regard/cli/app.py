@@ -16,10 +16,12 @@ from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.doctor import doctor, install_hint, missing_package
 from regard.cli.evaluate import evaluate
+from regard.cli.export import export
 from regard.cli.gallery import gallery
 from regard.cli.output import one_line, prepare_streams
 from regard.cli.predict import predict
 from regard.cli.see import see
+from regard.cli.serve import serve
 from regard.cli.studio import studio
 from regard.cli.train import train
 
@@ -41,6 +43,8 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (  # with an exampl
     ("see", see, "regard see runs/dates 'March 3rd, 2031' --out dates.html"),
     ("compare", compare, "regard compare dates --decoders luong,transformer"),
     ("claims", claims, "regard claims scale order"),
+    ("export", export, "regard export runs/dates --to onnx"),
+    ("serve", serve, "regard serve runs/dates --port 8000"),
     ("gallery", gallery, "regard gallery --out gallery"),
     ("studio", studio, "regard studio runs/dates"),
     ("doctor", doctor, "regard doctor --json"),

@@ -14,7 +14,7 @@ def broadcast(*shapes: Sequence[int]) -> torch.Size:
     Raises:
         RuntimeError: if two sizes differ and neither is 1
     """
-    if all(shape == shapes[0] for shape in shapes):
+    if all(len(shape) == len(shapes[0]) and shape == shapes[0] for shape in shapes):
         return torch.Size(shapes[0])
     whole = [1] * max(map(len, shapes))
     for shape in shapes:

@@ -16,6 +16,7 @@ from regard.decoding.search import (
     Hypothesis,
     Limits,
     Model,
+    OnStep,
     Search,
     begin,
     evaluating,
@@ -41,6 +42,7 @@ def beam(
     prefix: Sequence[Sequence[int]] | None = None,
     forbid: Sequence[int] = (),
     return_map: bool = False,
+    on_step: OnStep | None = None,
 ) -> list[list[Hypothesis]]:
     """Keep the `size` most likely beginnings of every sentence, and continue them all.
 
@@ -68,6 +70,7 @@ def beam(
         prefix: ids that each output must begin with, one list per sentence
         forbid: ids never to emit, such as that of unknown tokens
         return_map: also return the encoder–decoder attention, maps of (heads, tokens, S)
+        on_step: called after each step with the sentences and their best new tokens; it may raise
 
     Returns: the hypotheses of each source, the best first
     """
@@ -82,7 +85,15 @@ def beam(
             return found
         scorer = OutputScorer(model.output, forbidden(forbid, model, source.device))
         history, endings = _search(
-            model, search, scorer, last_step, in_place, size=size, n_best=n_best, penalty=penalty
+            model,
+            search,
+            scorer,
+            last_step,
+            in_place,
+            on_step,
+            size=size,
+            n_best=n_best,
+            penalty=penalty,
         )
     for own in endings:
         own.sort(key=lambda end: -end.score / length_penalty(end.steps, penalty))
@@ -101,6 +112,7 @@ def _search(
     scorer: OutputScorer,
     last_step: Callable[[], Weights | None],
     in_place: bool,
+    on_step: OnStep | None,
     *,
     size: int,
     n_best: int,
@@ -124,6 +136,8 @@ def _search(
         scores, parents, chosen = _candidates(
             *scorer.top(features, 2 * size, forced), totals, 2 * size
         )  # (groups, candidates) each, the best first
+        if on_step is not None:
+            on_step(search.numbers[owner], chosen[:, 0])
         last = search.limits[owner] <= steps
         ends = (scores > -np.inf) & ((chosen == EOS) | last[:, None])
         ends[:, size:] = False  # a hypothesis may end only while it is among the best

@@ -14,6 +14,7 @@ from regard.decoding.search import (
     Hypothesis,
     Limits,
     Model,
+    OnStep,
     begin,
     evaluating,
     forbidden,
@@ -37,6 +38,7 @@ def greedy(
     prefix: Sequence[Sequence[int]] | None = None,
     forbid: Sequence[int] = (),
     return_map: bool = False,
+    on_step: OnStep | None = None,
 ) -> list[Hypothesis]:
     """Emit the most likely token at every step, until the end token or the limit.
 
@@ -54,6 +56,7 @@ def greedy(
         prefix: ids that each output must begin with, one list per sentence
         forbid: ids never to emit, such as that of unknown tokens
         return_map: also return the encoder–decoder attention, maps of (heads, tokens, S)
+        on_step: called after each step with the sentences and their new tokens; it may raise
 
     Returns: one hypothesis per sentence, in the order of the sources
     """
@@ -73,6 +76,7 @@ def greedy(
         prefix=prefix,
         forbid=forbid,
         return_map=return_map,
+        on_step=on_step,
     )
 
 
@@ -86,6 +90,7 @@ def decode_steps(
     prefix: Sequence[Sequence[int]] | None,
     forbid: Sequence[int],
     return_map: bool,
+    on_step: OnStep | None,
 ) -> list[Hypothesis]:
     """Continue every sentence by one chosen token at a time.
 
@@ -112,6 +117,8 @@ def decode_steps(
             tokens = tokens.squeeze(1)
             chosen = tokens.cpu().numpy()
             totals += scores.squeeze(1).cpu().numpy()
+            if on_step is not None:
+                on_step(search.numbers[owner[unfinished]], chosen[unfinished])
             steps = len(history) + 1
             over = unfinished & ((chosen == EOS) | (search.limits[owner] <= steps))
             for entry in over.nonzero()[0].tolist():

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.decoding.greedy import decode_steps
 from regard.decoding.scores import Forced, OutputScorer
-from regard.decoding.search import Hypothesis, Limits, Model
+from regard.decoding.search import Hypothesis, Limits, Model, OnStep
 
 
 def sample(
@@ -25,6 +25,7 @@ def sample(
     prefix: Sequence[Sequence[int]] | None = None,
     forbid: Sequence[int] = (),
     return_map: bool = False,
+    on_step: OnStep | None = None,
 ) -> list[Hypothesis]:
     """Sample one continuation of every sentence.
 
@@ -84,6 +85,7 @@ def sample(
         prefix=prefix,
         forbid=forbid,
         return_map=return_map,
+        on_step=on_step,
     )
 
 

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.paths import kernels
+
 SMALL = 16
 """Rows of fewer than this many times the wanted tokens are searched directly."""
 
@@ -13,6 +15,9 @@ FOLDS = 8
 
 BLOCK = 64
 """Entries that are scored together, so that their scores stay in the processor's cache."""
+
+
+KERNEL = (torch.float32, torch.float64)
 
 
 Forced = tuple[Tensor, Tensor] | None
@@ -81,11 +86,21 @@ class OutputScorer:
 
     def top(self, features: Tensor, count: int, forced: Forced = None) -> tuple[Tensor, Tensor]:
         """`Scores.top`, (entries, count) each, computed for a block of entries at a time."""
+        count = min(count, self.output.out_features)
+        if forced is None and features.dtype in KERNEL and kernels.available(features):
+            parts = [self._top(block, count) for block in features.split(BLOCK)]
+            return torch.cat([best for best, _ in parts]), torch.cat([ids for _, ids in parts])
         if forced is not None or len(features) <= BLOCK:
             return self(features, forced).top(count)
         blocks = features.chunk(-(-len(features) // BLOCK))
         best, tokens = zip(*(self(block).top(count) for block in blocks), strict=True)
         return torch.cat(best), torch.cat(tokens)
+
+    def _top(self, features: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The same by a compiled loop."""
+        logits, _ = self._logits(features)
+        best, tokens, log_sum = kernels.top_logits(logits, self.banned, count)
+        return best.double() - log_sum.unsqueeze(1), tokens
 
     def __call__(self, features: Tensor, forced: Forced = None) -> Scores:
         """Scores of the next token, valid until the next call.
@@ -94,12 +109,7 @@ class OutputScorer:
             features: (entries, width)
             forced: entries that must emit a given token, banned or not, and those tokens
         """
-        entries = len(features)
-        if self._buffers is None or len(self._buffers[0]) < entries:
-            shape = (entries, self.output.out_features)
-            self._buffers = features.new_empty(shape), features.new_empty(shape)
-        logits, spare = (buffer[:entries] for buffer in self._buffers)
-        self._multiply(features, logits)
+        logits, spare = self._logits(features)
         largest = logits.amax(1, keepdim=True)
         sums = torch.sub(logits, largest, out=spare).exp_().sum(1, keepdim=True)
         kept = None if forced is None else logits[forced]
@@ -109,10 +119,22 @@ class OutputScorer:
             logits[forced] = kept
         return Scores(logits, largest.double() + sums.double().log())
 
+    def _logits(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (entries, vocabulary), and memory of the same size."""
+        entries = len(features)
+        if self._buffers is None or len(self._buffers[0]) < entries:
+            shape = (entries, self.output.out_features)
+            self._buffers = features.new_empty(shape), features.new_empty(shape)
+        logits, spare = (buffer[:entries] for buffer in self._buffers)
+        self._multiply(features, logits)
+        return logits, spare
+
     def _multiply(self, features: Tensor, logits: Tensor) -> None:
         """Fill logits (entries, vocabulary)."""
         weight, bias = self.output.weight, self.output.bias
-        if bias is None:
+        if isinstance(self.output, nn.Identity):  # an exported model, whose features are logits
+            logits.copy_(features)
+        elif bias is None:
             torch.mm(features, weight.t(), out=logits)
         elif len(features) < BLOCK // 2:
             torch.addmm(bias, features, weight.t(), out=logits)

@@ -16,6 +16,9 @@ from regard.layers.role import ENCODER_DECODER
 
 NEVER_EMITTED = (PAD, BOS)
 
+OnStep = Callable[[np.ndarray, np.ndarray], None]
+"""(sentences of the batch, their newest and most likely tokens): called after each step"""
+
 
 class Hypothesis(NamedTuple):
     """One continuation of a sentence.

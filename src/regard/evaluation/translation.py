@@ -116,12 +116,13 @@ def evaluate_translator(
         scores["chrf"] = chrf(predictions, references)
         metrics |= {name: score.metric for name, score in scores.items()}
         signatures = {name: score.signature for name, score in scores.items()}
-    likelihood = teacher_forced(translator.model, _batches(translator, pairs))
-    for name, value in (
-        ("accuracy", likelihood.accuracy),
-        ("perplexity", likelihood.perplexity),
-    ):
-        metrics[name] = Metric(value, value, value)
+    if hasattr(translator.model, "output"):  # CTranslate2 returns no scores of given targets
+        likelihood = teacher_forced(translator.model, _batches(translator, pairs))
+        for name, value in (
+            ("accuracy", likelihood.accuracy),
+            ("perplexity", likelihood.perplexity),
+        ):
+            metrics[name] = Metric(value, value, value)
     mistakes = worst(predictions, references, split=split, count=shown)
     read = [sources[mistake.number] for mistake in mistakes]
     return TranslationReport(

@@ -137,7 +137,7 @@ class SharedMemory:
 
     @property
     def sentences(self) -> int:
-        return len(self.tensors[0])
+        return self.tensors[0].shape[0]
 
     @property
     def batch(self) -> int:
@@ -223,7 +223,7 @@ def count_beams(batch: int, memory: Tensor | None, memory_mask: Mask | Tensor | 
         if memory_mask is not None:
             raise ValueError("memory_mask needs a memory: start(batch, memory, memory_mask)")
         return 1
-    sentences = len(memory)
+    sentences = memory.shape[0]  # len() would make it a constant of an exported graph
     if batch < sentences or (sentences and batch % sentences):
         raise ValueError(
             f"batch should be a multiple of {sentences}, the sentences of memory "

@@ -196,7 +196,7 @@ def _check_inputs(left: Tensor, right: Tensor, left_dim: int, right_dim: int) ->
                 f"{name} should be (batch, length, {dim}), got {tuple(x.shape)}; an image "
                 "(batch, channels, height, width) is given as image.flatten(2).mT"
             )
-    if len(left) != len(right):
+    if left.shape[0] != right.shape[0]:
         raise ValueError(
             f"left and right should have the same batch size, got {len(left)} and {len(right)}"
         )

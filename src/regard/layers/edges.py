@@ -68,7 +68,7 @@ def zero_isolated(nodes: Tensor, edges: Tensor | None, mask: Mask | Tensor | Non
     if nodes.layout != torch.strided or is_moderate(nodes):
         return nodes
     if edges is not None:
-        connected = torch.zeros(len(nodes), dtype=torch.bool, device=nodes.device)
+        connected = torch.zeros(nodes.shape[0], dtype=torch.bool, device=nodes.device)
         connected = connected.index_fill(0, edges.flatten(), True)
     else:
         assert mask is not None

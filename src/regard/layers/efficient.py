@@ -28,7 +28,7 @@ class EfficientState(NamedTuple):
     def batch(self) -> int:
         held = self.context if self.past is None else self.past.sums
         assert held is not None
-        return len(held)
+        return held.shape[0]
 
     def reorder(self, index: Tensor) -> "EfficientState":
         """The state of other beams: entry i becomes what entry index[i] was."""

@@ -223,9 +223,9 @@ class GraphAttention(nn.Module):
         scores = edge_scores(self.score, query, key, target, source)
         if observer.observing and observer.any_edits(observer.observers()):
             scores = self._edited(scores, query, key, value, edges)
-        weights = edge_softmax(scores, target, len(nodes))  # (E, heads)
+        weights = edge_softmax(scores, target, nodes.shape[0])  # (E, heads)
         kept = drop(weights, dropout, True)
-        context = edge_sum(kept, value.to(weights.dtype), target, source, len(nodes))
+        context = edge_sum(kept, value.to(weights.dtype), target, source, nodes.shape[0])
         if observer.observing:
             self._notify(weights, value, context, target, source)
         output = self._combined(context.to(value.dtype))
@@ -235,7 +235,7 @@ class GraphAttention(nn.Module):
         self, weights: Tensor, value: Tensor, context: Tensor, target: Tensor, source: Tensor
     ) -> None:
         """Notify observers, with a lazy map (heads, N, N) and the weights of the edges."""
-        nodes, by_heads = len(value), value.transpose(0, 1)  # (heads, N, dim)
+        nodes, by_heads = value.shape[0], value.transpose(0, 1)  # (heads, N, dim)
         call = observer.AttentionCall(
             by_heads,
             context.transpose(0, 1),
@@ -283,11 +283,11 @@ class GraphAttention(nn.Module):
         if (edges is None) == (mask is None):
             got = "neither" if edges is None else "both"
             raise ValueError(f"GraphAttention takes either edges or a mask, got {got}")
-        if not len(nodes):
+        if not nodes.shape[0]:
             raise ValueError("the graph has no nodes")
         if edges is None:
             return
-        check_edges(edges, len(nodes))
+        check_edges(edges, nodes.shape[0])
         if not edges.shape[1]:
             raise ValueError(
                 f"the graph has {len(nodes)} nodes and no edges; to let each node attend to "

@@ -136,7 +136,7 @@ class MemoryAttention(nn.Module):
         return sharpen(weights, 1 + F.softplus(power)).to(memory.dtype)
 
     def _check(self, controller: Tensor, state: MemoryState) -> None:
-        batch = len(state.memory)
+        batch = state.memory.shape[0]
         if controller.shape != (batch, self.controller_dim):
             raise ValueError(
                 f"controller should be (batch, controller_dim) = {(batch, self.controller_dim)}, "

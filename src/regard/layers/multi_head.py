@@ -261,7 +261,7 @@ class MultiHeadAttention(nn.Module):
         Returns: (batch, 1, out_dim) or `Attended(output, map)`, and the new state
         """
         check_inputs(self._widths, query=x)
-        if len(x) != state.batch:
+        if x.shape[0] != state.batch:
             raise ValueError(f"x should be ({state.batch}, 1, {self.dim}), got {tuple(x.shape)}")
         offset, steps = state.length, x.shape[1]
         placed = self.position(x, offset)

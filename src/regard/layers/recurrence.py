@@ -30,7 +30,8 @@ def recur(
     (torch.Size([2, 7, 10]), torch.Size([2, 10]), True)
 
     Args:
-        layer: one `nn.GRU` or `nn.LSTM`, batch first, in one direction or in both
+        layer: one `nn.GRU` or `nn.LSTM`, batch first, in one direction or in both; any other
+            module, such as one that is exported, is called with the other arguments
         x: (B, T, D)
         first: the state before the first step, (B, H), and for an LSTM its cell; zero if not given
         counts: (B,), all T positions if None
@@ -38,6 +39,8 @@ def recur(
     Returns: states (B, T, directions · H), undefined at padding, and the last state,
         (B, directions · H), and for an LSTM its cell
     """
+    if not isinstance(layer, nn.RNNBase):
+        return layer(x, first, counts)
     if not can_unroll(layer, x, *first):
         return _by_torch(layer, x, first, counts)
     runs = [

@@ -13,6 +13,7 @@ from regard.core.names import check_name
 from regard.layers.checks import check_dropout, check_sizes
 from regard.layers.dropout import Dropout
 from regard.layers.hierarchical import HierarchicalAttention
+from regard.layers.recurrence import recur
 from regard.models.embedding import Tokens
 
 ENCODERS = ("gru", "window", "none")
@@ -165,7 +166,7 @@ class BidirectionalGRU(nn.Module):
         """x (N, L, dim) to (N, L, 2 · hidden)."""
         x = self.drop(x)
         if not can_inspect_values(lengths):  # torch packs by their values
-            return self.gru(x)[0]
+            return recur(self.gru, x, counts=lengths)[0]
         there = lengths.nonzero().squeeze(1)  # torch packs no empty sequences
         if not len(there):
             return x.new_zeros(*x.shape[:2], 2 * self.gru.hidden_size)

@@ -78,7 +78,7 @@ class GraphAttentionNetwork(nn.Module):
         """
         if nodes.dim() != 2 or nodes.shape[1] != self.in_dim:
             raise ValueError(f"nodes should be (N, {self.in_dim}), got {tuple(nodes.shape)}")
-        edges = with_self_loops(edges, len(nodes))
+        edges = with_self_loops(edges, nodes.shape[0])
         x = nodes
         for index, layer in enumerate(self.layers):
             x = _dropped(x if index == 0 else F.elu(x), self.dropout if self.training else 0.0)

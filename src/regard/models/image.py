@@ -94,7 +94,7 @@ class ImageClassifier(nn.Module):
         """
         x = self._patches(images)  # (B, rows · columns, dim)
         if self.class_token is not None:
-            x = torch.cat((self.class_token.expand(len(x), 1, -1), x), dim=1)
+            x = torch.cat((self.class_token.expand(x.shape[0], 1, -1), x), dim=1)
         for layer in self.layers[:-1]:
             x = layer(x)
         looks = return_map and self.class_token is not None
@@ -131,7 +131,7 @@ class ImageClassifier(nn.Module):
         assert self.region is not None
         (rows, columns), side = self.grid, self.region
         high, wide = rows // side, columns // side
-        regions = x.view(len(x), high, side, wide, side, -1).transpose(2, 3)
+        regions = x.view(x.shape[0], high, side, wide, side, -1).transpose(2, 3)
         found = self.pooling(regions.flatten(3, 4).flatten(1, 2))  # (B, regions, side², dim)
         weights = None
         if return_map:

@@ -117,7 +117,7 @@ class Luong(RecurrentDecoder):
         if not self.feeding:
             return state
         first = state.hidden[0]
-        return state._replace(fed=first.new_zeros(len(first), self.width))
+        return state._replace(fed=first.new_zeros(first.shape[0], self.width))
 
     def advance(self, embedded: Tensor, state: State) -> tuple[Tensor, State]:
         joined = embedded if state.fed is None else torch.cat((embedded, state.fed), dim=-1)

@@ -143,7 +143,7 @@ class Transformer(nn.Module):
 
     def start(self, memory: Memory) -> StackState:
         """The state before the first step."""
-        return self.decoder.start(len(memory.states), memory.states, memory.mask())
+        return self.decoder.start(memory.states.shape[0], memory.states, memory.mask())
 
     def step(self, tokens: Tensor, state: StackState) -> tuple[Tensor, StackState]:
         """Features (batch, dim) after tokens (batch,), and the new state."""

@@ -53,6 +53,8 @@ def choose(request: Request, path: str = "auto") -> tuple[str, str]:
         return _named(request, path)
     if in_functorch():
         return "reference", "torch.func or forward-mode AD is active and needs the plain formula"
+    if torch.compiler.is_exporting():
+        return "reference", "an exported graph is for any size and any runtime: the plain formula"
     if request.cells <= TINY:
         return "reference", f"a map of {request.cells} cells is too small for a fast path to pay"
     if gather.unsupported_reason(request) is None:

@@ -25,7 +25,7 @@ from regard.data.files import Report, format_of, text_lines
 from regard.data.tables import TABLES, find_format, is_saved_dataset
 from regard.models import LanguageModel
 from regard.tasks.classification import table
-from regard.tasks.predictor import Predictor, check_inputs, field
+from regard.tasks.predictor import Predictor, check_inputs, check_traceable, field
 from regard.tasks.run import load_model
 from regard.tasks.settings import ConfiguredTask, Count, Table
 from regard.trace import Trace, capture
@@ -171,6 +171,7 @@ class TextGenerator(Predictor):
     @torch.no_grad()
     def trace(self, input: str) -> Trace:
         """Return what each token of a text attends to, in every head of every layer."""
+        check_traceable(self.model)
         ids = self._encode(input)[: self.context]
         with capture(self.model, inputs=True) as recorded:
             self.model(torch.tensor([ids], device=self.device))

@@ -107,8 +107,8 @@ class Predictor(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
-        return next(self.model.parameters()).device
+        """Where the model is; that of another runtime takes tensors of the CPU."""
+        return next(self.model.parameters(), torch.empty(0)).device
 
     def data_settings(self, kind: type[SettingsType]) -> SettingsType:
         """Return the table `[data]` of the run, without `store`: reading a run writes nothing.
@@ -180,6 +180,12 @@ def check_inputs(inputs: Any, what: str) -> None:
     """Raise `TypeError` if one text was given instead of a list of inputs."""
     if isinstance(inputs, str | Mapping):
         raise TypeError(f"expected a list of {what}, got one: write [{inputs!r}]")
+
+
+def check_traceable(model: nn.Module) -> None:
+    """Raise `ValueError` for a model of another runtime, whose attention cannot be recorded."""
+    if next(model.parameters(), None) is None:
+        raise ValueError("an export cannot be traced: give the run that it was made of")
 
 
 def field(record: Mapping[str, Any], *names: str, kind: type = str) -> Any:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from regard.core.names import did_you_mean
+from regard.export import load_exported, read_export
 from regard.tasks.predictor import Predictor
 from regard.training.config import Config, load_toml
 from regard.training.device import find_device
@@ -60,7 +61,7 @@ def load(run: str | Path, kind: Any = None, *, device: str = "cpu") -> Any:
     | hard | `HardPredictor` | |
 
     Args:
-        run: the directory that `regard train` has written
+        run: the directory that `regard train` or `regard export` has written
         kind: the class to expect, for type checkers: `load(run, Translator)` is a `Translator`
         device: where the model is put: "cpu", "cuda", "cuda:1", "mps", or "auto" for what there is
 
@@ -86,8 +87,9 @@ def load(run: str | Path, kind: Any = None, *, device: str = "cpu") -> Any:
 def load_model(build: Callable[[], nn.Module], run: str | Path, device: str = "cpu") -> nn.Module:
     """Build a model, put the weights of a run into it, and set it to eval mode.
 
-    The model is built without memory first, on the meta device, and compared with the header of
-    the weights: nothing larger than the file is allocated.
+    Of an export directory it is the exported model. The model of a run is built without memory
+    first, on the meta device, and compared with the header of the weights: nothing larger than the
+    file is allocated.
 
     Args:
         build: makes the model of the run's configuration
@@ -96,6 +98,8 @@ def load_model(build: Callable[[], nn.Module], run: str | Path, device: str = "c
         FileNotFoundError: if the run has no weights yet
         ValueError: if they are damaged, or of another model
     """
+    if (about := read_export(Path(run))) is not None:
+        return load_exported(Path(run), about)
     path = Path(run) / WEIGHTS
     if not path.is_file():
         raise FileNotFoundError(f"{run} has no {WEIGHTS} yet: continue with regard train --resume")

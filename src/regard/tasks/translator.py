@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from regard.data import Pairs, Tokenizer, collate, load_tokenizer
 from regard.data.tokenizer_vocabulary import VocabularyTokenizer
-from regard.decoding import Hypothesis, Limits, batched, greedy, sample
+from regard.decoding import Hypothesis, Limits, OnStep, batched, greedy, sample
 from regard.decoding import beam as beam_search
+from regard.export import CTranslate2Model
 from regard.tasks.parallel_corpus import Data, Splits, read_files
-from regard.tasks.predictor import Predictor, check_inputs, field
+from regard.tasks.predictor import Predictor, check_inputs, check_traceable, field
 from regard.tasks.run import load_model
 from regard.tasks.variants import build_model
 from regard.trace import Trace, capture
@@ -66,6 +67,7 @@ class Options(TypedDict, total=False):
     limits: Limits
     copy_unknown: bool
     first: int
+    on_step: OnStep | None
 
 
 class Translator(Predictor):
@@ -138,6 +140,7 @@ class Translator(Predictor):
         limits: Limits = Limits(),  # noqa: B008
         copy_unknown: bool = False,
         first: int = 0,
+        on_step: OnStep | None = None,
     ) -> list[Any]:
         """Translate texts, or float frames (length, width); an empty or blank one becomes empty.
 
@@ -154,6 +157,8 @@ class Translator(Predictor):
             copy_unknown: write for an unknown token the source token with the largest weight.
                 Luong et al. 2015b; otherwise it is written as U+FFFD
             first: number of the first input, on which samples depend
+            on_step: called after each step with the sentences of a batch and their new tokens;
+                it may raise
 
         Returns: one `Translation` for each, or, with n_best > 1, a list of them for each
         """
@@ -171,9 +176,12 @@ class Translator(Predictor):
             raise ValueError("copy_unknown needs tokenizers of characters, words or phonemes")
         sources = [self._encode(text) for text in inputs]
         options: dict[str, Any] = {"return_map": return_map or copy_unknown, "limits": limits}
+        options["on_step"] = on_step
         if prefix is not None:
             options["prefix"] = [self.target.encode(text) for text in prefix]
         if sampling is not None:
+            if isinstance(self.model, CTranslate2Model):
+                raise ValueError("samples of CTranslate2 have no seed: sample with the run itself")
             found = _samples(self.model, sources, n_best, first, {**options, **sampling})
         else:
             found = self._search(sources, beam, options, n_best=n_best, penalty=penalty)
@@ -211,6 +219,8 @@ class Translator(Predictor):
     def _search(
         self, sources: list[Any], beam: int, options: dict[str, Any], **ranking: Any
     ) -> list[list[Hypothesis]]:
+        if isinstance(self.model, CTranslate2Model):
+            return self.model.search(sources, beam=beam, **ranking, **options)
         if beam == 1:
             return [[best] for best in batched(greedy, self.model, sources, **options)]
         search = partial(beam_search, size=beam, **ranking)
@@ -232,6 +242,7 @@ class Translator(Predictor):
         Raises:
             ValueError: a text without any token
         """
+        check_traceable(self.model)
         source = self._encode(input)
         if len(source) == 0:
             raise ValueError(f"there is nothing to see in an empty text, got {input!r}")

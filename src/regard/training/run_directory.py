@@ -73,7 +73,7 @@ def open_run(
         found = checkpoints(run)
         data = task.fingerprint()
         if (run / MANIFEST).exists():
-            manifest = _read_manifest(run)
+            manifest = read_manifest(run)
             _check_config(run, config, manifest, message)
             _check_data(run, data, manifest["data"], accept_changed_data, message)
             _report_versions(manifest["versions"], message)
@@ -82,7 +82,7 @@ def open_run(
         else:  # config.toml first: it marks a run that can be resumed
             write_config(config, run / "config.toml")
             task.write(run)
-            files = _checksums(run)
+            files = file_checksums(run)
         manifest = {"config": _fixed(config), "training": _training(config), "data": data}
         manifest |= {"files": files, "versions": versions()}
         with atomic_file(run / MANIFEST) as part:
@@ -108,7 +108,7 @@ def read_run_config(run: str | Path) -> Config:
     except ValueError as error:
         raise ValueError(f"{path} is damaged or was edited: {error}") from error
     if (run / MANIFEST).exists():
-        manifest = _read_manifest(run)
+        manifest = read_manifest(run)
         for name, was, now in changed_keys(manifest["config"], _fixed(config)):
             raise ValueError(
                 f"{path} was edited: {name} is {_shown(now)}, but the run was started with "
@@ -154,7 +154,7 @@ def remove_run(run: Path, also: Sequence[str] = ()) -> None:
     if not (run / MANIFEST).is_file():
         raise ValueError(f"{run} has no {MANIFEST}, so it is not removed: remove it yourself")
     remove_leftovers(run)
-    patterns = (*CHANGING, *map(escape, _read_manifest(run)["files"]), *WRITTEN, *also)
+    patterns = (*CHANGING, *map(escape, read_manifest(run)["files"]), *WRITTEN, *also)
     others = set(run.rglob("*")) - {path for pattern in patterns for path in run.glob(pattern)}
     if others:
         names = ", ".join(sorted(str(path.relative_to(run)) for path in others)[:3])
@@ -162,8 +162,8 @@ def remove_run(run: Path, also: Sequence[str] = ()) -> None:
     remove_directory(run)
 
 
-def _checksums(run: Path) -> dict[str, str]:
-    """Checksums of the files that the task has written."""
+def file_checksums(run: Path) -> dict[str, str]:
+    """Return the checksums of the files of a directory that stay as they were written."""
     return {
         path.name: _checksum(path)
         for path in sorted(run.iterdir())
@@ -171,7 +171,13 @@ def _checksums(run: Path) -> dict[str, str]:
     }
 
 
-def _read_manifest(run: Path) -> dict[str, Any]:
+def read_manifest(run: Path) -> dict[str, Any]:
+    """Return what a run was started with.
+
+    Raises:
+        FileNotFoundError: if there is no manifest
+        ValueError: if it is damaged
+    """
     try:
         return read_json(run / MANIFEST, FORMAT)
     except ValueError as error:

@@ -3,5 +3,6 @@
 from .additive import additive_attention, additive_scores
 from .compile import available
 from .featurewise import feature_attention
+from .top import top_logits
 
-__all__ = ["additive_attention", "additive_scores", "available", "feature_attention"]
+__all__ = ["additive_attention", "additive_scores", "available", "feature_attention", "top_logits"]

@@ -1,0 +1,57 @@
+"""Export directories: what a run has beside its weights, and the model in another format."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from regard.export.ctranslate2 import load_ctranslate2
+from regard.export.onnx import load_onnx
+from regard.training.checkpoint import read_json, write_json
+from regard.training.run_directory import MANIFEST, file_checksums, read_manifest
+
+EXPORT, FORMAT = "export.json", 1
+LOADERS = {"ctranslate2": load_ctranslate2, "onnx": load_onnx}
+
+
+def copy_run(run: Path, folder: Path) -> None:
+    """Copy the configuration of a run, its tokenizers and its classes."""
+    for name in ("config.toml", *read_manifest(run)["files"]):
+        shutil.copyfile(run / name, folder / name)
+
+
+def seal(run: Path, folder: Path, about: dict[str, Any]) -> None:
+    """Write `export.json`, and a manifest with the checksum of every file of the directory."""
+    write_json(folder / EXPORT, {"format": FORMAT, **about})
+    manifest = {**read_manifest(run), "files": file_checksums(folder)}
+    write_json(folder / MANIFEST, manifest)
+
+
+def read_export(folder: Path) -> dict[str, Any] | None:
+    """Return what `seal` was given; None if the directory is not an export.
+
+    Raises:
+        ValueError: if it is damaged
+    """
+    if not (folder / EXPORT).is_file():
+        return None
+    about = read_json(folder / EXPORT, FORMAT)
+    if EXPORT not in read_manifest(folder)["files"]:
+        raise ValueError(f"{folder} is damaged: {MANIFEST} does not name {EXPORT}; export it again")
+    return about
+
+
+def load_exported(folder: Path, about: dict[str, Any]) -> nn.Module:
+    """Return the model of an export directory, whose files `read_run_config` has checked.
+
+    Raises:
+        ValueError: if it is damaged, or for other runtimes only
+    """
+    target = about["target"]
+    if target not in LOADERS:
+        raise ValueError(
+            f"{folder} is a torch.export program for other runtimes, which regard does not load, "
+            "since its format unpickles; use the run, or export it --to onnx"
+        )
+    return LOADERS[target](folder, about).eval()
