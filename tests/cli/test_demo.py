@@ -6,6 +6,8 @@ from regard.cli import main
 from regard.cli.demo import ENGLISH, KOREAN
 from regard.data.generated import split_of
 from regard.recipes import load_recipe
+from regard.training.checkpoint import read_json, write_json
+from regard.training.run_directory import FORMAT
 
 DAYS = ("1945-05-08", "2015-10-09", "1988-02-14")
 
@@ -45,6 +47,17 @@ def test_a_second_demo_shows_the_same_model_and_a_fresh_one_trains_again(short, 
     assert main(["demo", "--fresh"]) == 0
     assert model.stat().st_mtime_ns > before
     assert model.read_bytes() == weights  # the same seed
+
+
+def test_a_run_of_an_older_format_is_refused_and_trained_anew_on_request(short, capsys):
+    assert main(["demo"]) == 0
+    manifest = short / "runs/dates/manifest.json"
+    record = read_json(manifest, FORMAT)
+    write_json(manifest, {**record, "format": FORMAT - 1})
+    capsys.readouterr()
+    assert main(["demo"]) == 1
+    assert "was written by another version of regard" in capsys.readouterr().err
+    assert main(["demo", "--fresh"]) == 0
 
 
 def test_a_folder_with_another_run_is_left_alone(short, capsys):

@@ -58,13 +58,16 @@ def _train(run: Path, *, fresh: bool) -> None:
     from regard.training import read_config, read_run_config, train
     from regard.training.run_directory import remove_run
 
-    there = (run / "config.toml").is_file()
-    config = read_run_config(run) if there else read_config(load_recipe("dates"))
+    file = run / "config.toml"
+    there = file.is_file()
+    config = read_config(file if there else load_recipe("dates"))
     if config.data.get("name") != "dates":
         raise ValueError(f"{run} holds another run: choose another directory with --out")
     if there and fresh:
         remove_run(run, also=["figures", *(f"figures/{name}.png" for name in FIGURES)])
         there, config = False, read_config(load_recipe("dates"))
+    elif there:
+        config = read_run_config(run)  # checks its files
     task = TASKS[config.task].from_config(config, run if there else None)
     if there and (run / "model.safetensors").is_file():
         print(f"{run} is there already: this is its model. regard demo --fresh trains anew.")

@@ -179,12 +179,12 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
     path.write_text(json.dumps({**record, "sha256": _checksum(record)}), encoding="utf-8")
 
 
-def read_json(path: Path, version: int) -> dict[str, Any]:
-    """Read what `write_json` wrote.
+def read_json(path: Path, version: int, *older: int) -> dict[str, Any]:
+    """Read what `write_json` wrote, in this version or an older one.
 
     Raises:
         FileNotFoundError: if there is no such file
-        ValueError: if it is damaged, or its "format" is not this version
+        ValueError: if it is damaged, or its "format" is not one of these versions
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist")
@@ -193,7 +193,7 @@ def read_json(path: Path, version: int) -> dict[str, Any]:
         checksum, written = record.pop("sha256", None), record["format"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: not JSON of a run") from error
-    if written != version:
+    if written not in (version, *older):
         raise ValueError(
             f"{path} was written by another version of regard (format {written}, this one reads "
             f"{version}): resume it with that version, or train a new run"

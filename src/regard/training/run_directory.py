@@ -24,7 +24,7 @@ from regard.training.config import (
 )
 from regard.training.task import Task
 
-FORMAT = 1  # of a manifest
+FORMAT = 2  # of a manifest; models of format 1 started and scored otherwise
 MANIFEST = "manifest.json"
 FIXED = ("task", "seed", "data", "model", "loss")  # tables a resumed run cannot change
 CHANGING = ("config.toml", "metrics.jsonl", "model.safetensors", MANIFEST)
@@ -154,7 +154,8 @@ def remove_run(run: Path, also: Sequence[str] = ()) -> None:
     if not (run / MANIFEST).is_file():
         raise ValueError(f"{run} has no {MANIFEST}, so it is not removed: remove it yourself")
     remove_leftovers(run)
-    patterns = (*CHANGING, *map(escape, read_manifest(run)["files"]), *WRITTEN, *also)
+    files = read_json(run / MANIFEST, FORMAT, *range(1, FORMAT))["files"]
+    patterns = (*CHANGING, *map(escape, files), *WRITTEN, *also)
     others = set(run.rglob("*")) - {path for pattern in patterns for path in run.glob(pattern)}
     if others:
         names = ", ".join(sorted(str(path.relative_to(run)) for path in others)[:3])
