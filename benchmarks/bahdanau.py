@@ -37,10 +37,10 @@ class Textbook(nn.Module):
         super().__init__()
         decoder = copy.deepcopy(like.decoder)
         assert isinstance(decoder, Bahdanau)
-        self.read = nn.Embedding.from_pretrained(
-            like.encoder.embedding.weight.detach(), freeze=False
+        self.read, self.wrote = (
+            nn.Embedding.from_pretrained(tokens.weight.detach() * tokens.scale, freeze=False)
+            for tokens in (like.encoder.embedding, decoder.embedding)
         )
-        self.wrote = nn.Embedding.from_pretrained(decoder.embedding.weight.detach(), freeze=False)
         self.encoder, self.output = (
             copy.deepcopy(like.encoder.recurrent.layers[0]),
             copy.deepcopy(like.output),

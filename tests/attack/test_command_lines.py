@@ -34,7 +34,8 @@ TEXTS = (
     ),
     *("dates", "copy", "data.toml", "no/such/file.tsv", "a.png", "a.html", "/dev/null", "\0"),
 )
-HEAVY = ("demo", "bench", "gallery", "claims", "doctor", "install_completion", "show_completion")
+HEAVY = ("demo", "bench", "gallery", "claims", "doctor", "studio", "serve", "install_completion")
+HEAVY += ("show_completion",)
 
 
 @pytest.fixture

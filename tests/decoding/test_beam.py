@@ -137,7 +137,7 @@ def test_there_are_fewer_hypotheses_if_there_are_no_more_texts():
 
 
 def test_a_larger_penalty_prefers_longer_outputs():
-    model = model_of("gnmt", ends=-1.0)
+    model = model_of("gnmt", ends=0.0)
     counts = []
     for penalty in (0.0, 3.0):
         found = beam(model, *sources([7, 5, 6, 3, 2, 7]), size=7, penalty=penalty, limits=SHORT)

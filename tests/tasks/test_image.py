@@ -33,7 +33,8 @@ def test_it_learns_shapes_and_the_run_opens_again(tmp_path: Path, options: list[
     traces = [predictor.trace(image, label=predictor.classes[int(y)]) for image, y in pairs]
     assert traces[0].about["grid"] == [6, 6]
     assert float(traces[0]["patches"].map.dense().sum()) == pytest.approx(1, abs=1e-5)
-    assert figure(traces, tmp_path / "seen.png").stat().st_size > 5000
+    figure(traces, tmp_path / "seen.png")
+    assert (tmp_path / "seen.png").stat().st_size > 5000
     assert torch.equal(predictor.parse("3"), task.test.pixels[2])
     with pytest.raises(ValueError, match=r"images of 12 × 12 pixels, .* got \(1, 28, 28\)"):
         predictor.classify(torch.zeros(1, 28, 28, dtype=torch.uint8))

@@ -68,7 +68,9 @@ def test_a_stored_trace_is_drawn_like_a_fresh_one(task, tiny_run, tmp_path, caps
     trace.save(tmp_path / "a.attn")
     stored = regard.load_trace(tmp_path / "a.attn")
     assert show(stored, width=72, color="plain") == show(trace, width=72, color="plain")
-    files = [one.figure(tmp_path / f"{n}.svg") for n, one in enumerate((trace, stored))]
+    files = [tmp_path / "fresh.svg", tmp_path / "stored.svg"]
+    for one, file in zip((trace, stored), files, strict=True):
+        one.figure(file)
     assert files[0].read_bytes() == files[1].read_bytes()
     assert stored.page(tmp_path / "a.html").stat().st_size > 2000
     stored.show(width=72)

@@ -161,10 +161,10 @@ class Normalizer(nn.Module):
     Softmax of a dot product stays fused with a temperature and a sink. To learn one of them,
     pass an `nn.Parameter`: the module holds it.
 
-    >>> Normalizer(sink=0.0)(torch.zeros(3))
-    tensor([0.2500, 0.2500, 0.2500])
-    >>> Normalizer(temperature=0.5, top_k=2)(torch.tensor([1.0, 2.0, 3.0]))
-    tensor([0.0000, 0.1192, 0.8808])
+    >>> Normalizer(sink=0.0)(torch.zeros(1, 3))
+    tensor([[0.2500, 0.2500, 0.2500]])
+    >>> Normalizer(temperature=0.5, top_k=2)(torch.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[0.0000, 0.1192, 0.8808]])
     >>> learned = Normalizer(sink=nn.Parameter(torch.zeros(8)))  # one for each of 8 heads
 
     Args:

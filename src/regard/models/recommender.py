@@ -221,7 +221,7 @@ class Recommender(nn.Module):
             query = torch.cat((profiles, last), dim=-1).unsqueeze(1)
             key = torch.cat((p, e), dim=-1)
         if self.projections == "learned":
-            query, key = self.query(query), self.key(key)
+            query, key = self.query(query).to(e.dtype), self.key(key).to(e.dtype)  # autocast
         value = _split(e, self.heads).expand(len(profiles), -1, -1, -1)
         context, map = attend(
             _split(query, self.heads),

@@ -35,7 +35,7 @@ def test_titles_that_differ_at_their_end_are_told_apart(tmp_path: Path) -> None:
     files = [tmp_path / "1.svg", tmp_path / "2.svg"]
     for part, file in enumerate(files, start=1):
         name = f"The Lord of the Rings, part {part} (2001)"
-        draw_reasons(["own taste"], [name], [[0.5]], file)
+        draw_reasons(["own taste"], [name], [[0.5]], {}, file)
     assert files[0].read_bytes() != files[1].read_bytes()
 
 

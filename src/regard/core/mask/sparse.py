@@ -59,6 +59,7 @@ def global_tokens(tokens: int | Tensor, *, queries: bool = True) -> Mask:
     Zaheer et al. 2020, §2). A sliding window with attention sinks is
     `causal() & (window(w, 0) | global_tokens(4, queries=False))` (Xiao et al. 2024, §3.2).
 
+    >>> from regard.core.mask import window
     >>> (window(0, 0) | global_tokens(1)).dense(3, 3).int()
     tensor([[1, 1, 1],
             [1, 1, 0],
