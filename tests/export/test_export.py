@@ -137,7 +137,7 @@ def pairs():
     return (
         torch.randint(13, (2, 6)),
         torch.tensor([6, 1]),
-        torch.randn(2, 4, 7),
+        torch.randint(7, (2, 4)),
         torch.tensor([4, 3]),
     )
 
@@ -147,9 +147,13 @@ def pairs():
     ("make", "inputs", "maps"),
     [
         (partial(DocumentClassifier, 13, 2, dim=5, hidden=3), documents, True),
-        (partial(PairClassifier, 2, left_vocabulary=13, right_cells=7, dim=6, heads=2), pairs, 1),
         (
-            partial(ImageClassifier, (4, 6), 3, patch=2, dim=6, heads=2, layers=1),
+            partial(PairClassifier, 2, left_vocabulary=13, right_vocabulary=7, dim=6, heads=2),
+            pairs,
+            1,
+        ),
+        (
+            partial(ImageClassifier, (4, 6), 3, patch=2, dim=6, heads=2, layers=1, attention="dot"),
             lambda: (torch.rand(2, 4, 6),),
             False,
         ),
@@ -175,6 +179,11 @@ def test_onnx_classifies_as_torch_does(tmp_path, make, inputs, maps):
                 )
 
 
+def test_efficient_attention_is_no_model_of_onnx(tmp_path):
+    with pytest.raises(ValueError, match="no operator for efficient attention"):
+        write_onnx(ImageClassifier((4, 6), 3, attention="efficient"), tmp_path)
+
+
 @pytest.mark.slow
 def test_onnx_continues_texts_as_torch_does(tmp_path):
     torch.manual_seed(1)
@@ -197,12 +206,13 @@ def test_onnx_continues_texts_as_torch_does(tmp_path):
 )
 def test_programs_of_torch_give_the_same_for_other_sizes(tmp_path, model):
     torch.manual_seed(1)
-    write_program(model, tmp_path)
+    write_program(model.eval(), tmp_path)
     (graph,) = graphs_of(model)
     program = torch.export.load(tmp_path / f"{graph.name}.pt2").module()
     inputs = list(graph.inputs.values())
     if isinstance(model, GraphAttentionNetwork):
-        inputs = [torch.rand(11, 5), torch.randint(11, (2, 17))]
+        edges = torch.stack((torch.arange(11), (torch.arange(11) + 4) % 11))
+        inputs = [torch.rand(11, 5), edges]
     else:
         inputs = [inputs[0][:2], [tensor[:2] for tensor in inputs[1]]]
     with torch.no_grad():

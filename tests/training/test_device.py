@@ -161,6 +161,7 @@ def test_compiling_without_a_compiler_is_one_sentence(tmp_path, largest, configu
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of torch's own compiler
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 def test_a_compiled_model_computes_the_same_loss():
     check_compiler(torch.device("cpu"))

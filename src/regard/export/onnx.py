@@ -17,6 +17,7 @@ from regard.attention.observer import AttentionCall
 from regard.core.map import AttentionMap
 from regard.export.graphs import Graph, Outputs, graphs_of
 from regard.export.recurrence import replace_recurrences
+from regard.layers.efficient import EfficientAttention
 from regard.layers.position import Learned
 from regard.layers.reorder import BatchReorder, as_reorder
 from regard.layers.role import ENCODER_DECODER
@@ -30,6 +31,11 @@ def write_onnx(model: nn.Module, folder: Path) -> dict[str, Any]:
     Raises:
         ValueError: if it cannot be exported, with the reason
     """
+    if any(isinstance(part, EfficientAttention) for part in model.modules()):
+        raise ValueError(
+            "ONNX has no operator for efficient attention; train with dot-product attention, or "
+            "use --to torch"
+        )
     output, position = getattr(model, "output", None), getattr(model, "target_position", None)
     about = {
         "vocabulary": output.out_features if isinstance(output, nn.Linear) else 0,
