@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from regard.trace import Call, Trace
+from regard.models import build
+from regard.trace import Call, Trace, capture
+from regard.visual.terminal import show
 
 
 def weights(*shape: int) -> torch.Tensor:
@@ -77,3 +79,17 @@ def test_a_selection_of_nothing_is_an_error():
         trace.select("decoder.*")
     with pytest.raises(ValueError, match="heads of 'cross' are 0 to 1"):
         trace.select(heads=[2])
+
+
+def test_the_attentions_of_a_transformer_are_selected_by_their_names():
+    sizes = {"source_vocabulary": 9, "target_vocabulary": 9, "dim": 8, "heads": 2, "hidden": 8}
+    model = build("transformer", **sizes, layers=2)
+    with capture(model) as trace:
+        model(torch.ones(1, 4, dtype=torch.long), None, torch.ones(1, 3, dtype=torch.long))
+    for role, name in (
+        ("encoder self-attention", "encoder.layers.{}.attention"),
+        ("masked decoder self-attention", "decoder.layers.{}.attention"),
+        ("encoder-decoder attention", "decoder.layers.{}.memory_attention"),
+    ):
+        assert trace.select(role).names == [name.format(layer) for layer in (0, 1)]
+    assert "encoder–decoder attention" in show(trace.of(0), width=72)

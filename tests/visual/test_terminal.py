@@ -157,7 +157,7 @@ def test_maps_between_texts_are_shown_and_the_others_counted() -> None:
     text = show(Trace(calls, {"source": ["the", "cat"], "target": ["le", "chat"]}), color="plain")
     assert text.startswith("cross, mean of 3 heads\n")
     assert "chat" in text
-    assert text.endswith("and 1 more: trace.select(NAME) chooses, trace.page(FILE) shows all")
+    assert text.endswith("and 1 more: choose by name (--attention, trace.select); a page shows all")
 
 
 def test_a_batch_is_not_shown() -> None:

@@ -37,8 +37,8 @@ def see(
     attention: Annotated[
         str | None, option("Only attention of this name; * matches anything.", "NAME")
     ] = None,
-    layer: Annotated[int | None, option("Only the N-th attention of these.", "N", 1)] = None,
-    head: Annotated[int | None, option("Only the N-th head.", "N", 1)] = None,
+    layer: Annotated[int | None, option("Only attention N of these, from 0.", "N", 0)] = None,
+    head: Annotated[int | None, option("Only head N, from 0 as on the page.", "N", 0)] = None,
     text: Text = False,
     language: Annotated[str | None, option("Language of the page.", "en|ko", name="--lang")] = None,
     beam: Beam = None,
@@ -156,14 +156,15 @@ def _selected(
         except KeyError as error:
             raise ValueError(f"--attention: {error.args[0]}") from error
     if layer is not None:
-        if layer > len(trace.calls):
-            raise ValueError(f"--layer should be from 1 to {len(trace.calls)}, got {layer}")
-        trace = Trace([trace.calls[layer - 1]], trace.tokens, trace.about)
+        last = len(trace.calls) - 1
+        if layer > last:
+            raise ValueError(f"--layer should be from 0 to {last}, got {layer}")
+        trace = Trace([trace.calls[layer]], trace.tokens, trace.about)
     if head is not None:
-        most = min((call.heads for call in trace.calls), default=0)
-        if head > most:
-            raise ValueError(f"--head should be from 1 to {most}, got {head}")
-        trace = trace.select(heads=[head - 1])
+        last = min((call.heads for call in trace.calls), default=0) - 1
+        if head > last:
+            raise ValueError(f"--head should be from 0 to {last}, got {head}")
+        trace = trace.select(heads=[head])
     return trace
 
 

@@ -51,7 +51,7 @@ class Call:
         map: (heads, M, N) of one example, or (batch, heads, M, N); lazy, or a tensor
         queries: the token list of the rows, "target" or "source"
         keys: the token list of the columns
-        provenance: path, reason, dtype, score, normalizer, error, ...
+        provenance: role, path, reason, dtype, score, normalizer, error, ...
         made_of: returns the inputs of the call; None if they were not kept
         checked: returns max |weights · values − output|, or None if that is not known
     """
@@ -87,6 +87,16 @@ class Call:
         if self.checked is not None and "error" not in self.provenance:
             self.provenance["error"] = self.checked()
         return self.provenance.get("error")
+
+    @property
+    def role(self) -> str:
+        """What the attention is called: "masked decoder self-attention"; "" if not known."""
+        return str(self.provenance.get("role", ""))
+
+    @property
+    def title(self) -> str:
+        """The role and the name, for people."""
+        return f"{self.role}: {self.name}" if self.role else self.name
 
     @property
     def heads(self) -> int:

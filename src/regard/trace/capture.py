@@ -15,6 +15,7 @@ from regard.core.normalize import NORMALIZERS
 from regard.core.request import Request
 from regard.core.score import SCORES
 from regard.layers.graph import GraphAttention
+from regard.layers.role import SELF
 from regard.paths.choice import PATHS
 from regard.trace.call import Call, Inputs
 from regard.trace.modules import Modules
@@ -154,7 +155,7 @@ class Captured(Trace):
             RecordedMap(record, arrange, shape),
             role.queries,
             role.keys,
-            _provenance(record),
+            ({} if role is SELF else {"role": role.name}) | _provenance(record),
             None if record._request is None else lambda: _inputs(record),
             lambda: record.error,
         )

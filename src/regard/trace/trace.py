@@ -133,14 +133,15 @@ class Trace:
         """A part of the trace, lazily.
 
         Args:
-            layers: patterns of call names: "decoder.*.memory_attention"
+            layers: patterns of names or roles of calls: "decoder.*.memory_attention",
+                "encoder-decoder attention"
             heads: numbers of heads
             rows: a slice of queries
         """
         patterns = [layers] if isinstance(layers, str) else layers
         calls = self.calls
         if patterns is not None:
-            calls = [c for c in calls if any(fnmatchcase(c.name, each) for each in patterns)]
+            calls = [c for c in calls if any(_is_called(c, each) for each in patterns)]
             if not calls:
                 raise KeyError(f"no call is named like {patterns}; there are {self.names}")
         return Trace([call.select(heads, rows) for call in calls], self.tokens, self.about)
@@ -214,6 +215,12 @@ class Trace:
             for call in self
         ]
         return "\n".join(lines)
+
+
+def _is_called(call: Call, pattern: str) -> bool:
+    """Whether the name or the role of a call is like the pattern; a hyphen stands for any dash."""
+    role = call.role.replace("–", "-")
+    return fnmatchcase(call.name, pattern) or fnmatchcase(role, pattern.replace("–", "-"))
 
 
 def _with_heads(map: Tensor | AttentionMap) -> AttentionMap:

@@ -118,10 +118,12 @@ def show(trace: Trace, *, width: int | None = None, color: Palette | None = None
         heads = f", mean of {call.heads} heads" if call.heads > 1 else ""
         mean = call.map.dense().detach().mean(0)  # (M, N)
         picture = heatmap(mean, *trace.labels(call), width=width, color=color)
-        parts.append(f"{call.name}{heads}\n{picture}")
+        parts.append(f"{call.title}{heads}\n{picture}")
     left = len(trace.calls) - len(parts)
     if left:
-        parts.append(f"and {left} more: trace.select(NAME) chooses, trace.page(FILE) shows all")
+        parts.append(
+            f"and {left} more: choose by name (--attention, trace.select); a page shows all"
+        )
     return "\n\n".join(parts)
 
 

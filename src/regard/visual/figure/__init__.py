@@ -30,4 +30,4 @@ def draw(trace: Trace, path: str | Path | None = None) -> Figure:
     (call,) = calls
     labels = Trace(calls, trace.tokens).labels(call)
     names = (f"query ({call.queries})", f"key ({call.keys})")
-    return heatmap(call.map[0], *labels, path, title=call.name, names=names)
+    return heatmap(call.map[0], *labels, path, title=call.title, names=names)

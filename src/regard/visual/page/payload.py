@@ -136,6 +136,7 @@ def _call(
     queries, keys = trace.labels(call)
     about = {
         "name": call.name,
+        "role": call.role,
         "shortName": short_names[call.name],
         "queries": call.queries,
         "keys": call.keys,

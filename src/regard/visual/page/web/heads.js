@@ -43,7 +43,8 @@ export class Heads extends Panel {
       calls.forEach((about, call) => {
         const own = this.buttons.filter((entry) => entry.call === call).map((entry) => entry.button);
         const parts = about.name.split(/(?<=[._])/).flatMap((part) => [part, element("wbr")]);
-        rows.push(element("span", { class: "layer", title: about.name }, ...parts),
+        const role = about.role ? [element("br"), element("small", {}, this.view.name(about.role))] : [];
+        rows.push(element("span", { class: "layer", title: about.name }, ...parts, ...role),
           element("div", { class: "row" }, ...own));
       });
     } else rows.push(element("div", { class: "row flat" }, ...this.buttons.map((entry) => entry.button)));

@@ -214,7 +214,9 @@ const TEXTS = {
 // names of sequences and of what a trace recorded; in English they are as they are
 const NAMES = {
   ko: {
-    source: "입력(원문)", target: "출력(번역)", prefix: "지금까지의 출력", document: "문서", sentence: "문장", word: "단어",
+    "encoder self-attention": "인코더 셀프 어텐션", "masked decoder self-attention": "마스크드 디코더 셀프 어텐션",
+    "encoder–decoder attention": "인코더–디코더 어텐션", "masked self-attention": "마스크드 셀프 어텐션",
+    role: "역할", source: "입력(원문)", target: "출력(번역)", prefix: "지금까지의 출력", document: "문서", sentence: "문장", word: "단어",
     image: "이미지", patch: "조각", node: "노드", neighbour: "이웃", step: "단계", slot: "메모리 칸", row: "행", symbol: "기호",
     user: "사용자", past: "지난 항목", glimpse: "살펴보기", left: "왼쪽", right: "오른쪽",
     path: "계산 경로", dtype: "자료형", device: "장치", score: "점수 함수", normalizer: "정규화", mask: "마스크",
