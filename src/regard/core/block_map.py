@@ -16,7 +16,7 @@ class BlockMap(NamedTuple):
     """Two bool tables (..., blocks of queries, blocks of keys), 1 where nothing depends on it.
 
     A block outside of `some` is hidden. In a block of `every` each query sees each key. Both may
-    err on the safe side: `some` may be True, and `every` False, where nobody knows.
+    err on the safe side: `some` may be True, and `every` False, where it is not known.
     """
 
     some: Tensor

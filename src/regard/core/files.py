@@ -1,5 +1,6 @@
 """Atomic files and directories: complete under their final name, or not there at all."""
 
+import hashlib
 import os
 import shutil
 import stat
@@ -63,20 +64,29 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def exclusive(directory: Path) -> Iterator[None]:
-    """Wait until no other process works in a directory, which is created; a kill frees it."""
+def exclusive(directory: Path, *, wait: bool = True) -> Iterator[None]:
+    """Lock a directory, which is created, against other processes; a kill releases the lock.
+
+    Without `wait`, a directory that is locked raises `BlockingIOError`.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
-    except ImportError:  # there is no such lock on this system
+    except ImportError:  # not on this system
         yield
         return
     handle = os.open(directory, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(handle)
+
+
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove_directory(path: Path) -> None:

@@ -1,12 +1,13 @@
 """Downloads with a checksum, resumable and limited in size and time."""
 
-import hashlib
 import http.client
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+
+from regard.core.files import checksum
 
 CHUNK = 1 << 16
 TIMEOUT = 30.0  # seconds without any data
@@ -74,12 +75,6 @@ def fetch(
         )
     part.replace(path)
     return True
-
-
-def checksum(path: Path) -> str:
-    """The sha256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _download(

@@ -25,7 +25,7 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether its client is gone or its deadline has passed."""
         return self.done.done() or time.monotonic() > self.deadline
 
 
@@ -34,7 +34,7 @@ def _future() -> asyncio.Future[list[Any]]:
 
 
 class StoppedError(Exception):
-    """Raised inside a computation that nobody waits for any more."""
+    """Raised inside a computation whose clients are all gone."""
 
 
 class Batcher:

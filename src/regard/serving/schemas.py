@@ -13,7 +13,7 @@ Seconds = Annotated[float, Field(gt=0, le=60, description="until the answer is 5
 
 
 class Request(BaseModel):
-    """An input without fields that nobody reads."""
+    """An input; unknown fields are an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

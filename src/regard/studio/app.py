@@ -153,7 +153,7 @@ class Studio:
         if name not in self.jobs.names() and (
             run is None or run.parent != self.jobs.home.resolve()
         ):
-            raise FileNotFoundError(f"there is no training named {name[:100]!r}")
+            raise FileNotFoundError(f"no training is named {name[:100]!r}")
 
 
 def endpoints(studio: Studio) -> list[Endpoint]:
@@ -230,7 +230,7 @@ async def _static(request: Request) -> Response:
     folder, name = request.path_params.get("folder", "studio"), request.path_params.get("name")
     name = name or "index.html"
     if folder not in PACKAGES or name not in _names(PACKAGES[folder]):
-        raise RequestError(404, "there is no such file")
+        raise RequestError(404, "the file does not exist")
     content, kind = _file(PACKAGES[folder], name)
     headers = {"cache-control": "no-cache"}
     return Response(content, media_type=f"{kind}; charset=utf-8", headers=headers)
@@ -252,7 +252,7 @@ def create_studio(
         token: what every request of the API must carry
 
     Raises:
-        ValueError: if others can reach the host and there is no token
+        ValueError: if others can reach the host without a token
     """
     if not is_loopback(host) and token is None:
         raise ValueError(f"others can reach {host}: a token is needed")

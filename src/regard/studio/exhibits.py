@@ -37,10 +37,10 @@ class Gallery:
         """Measure a mechanism at several lengths.
 
         Raises:
-            FileNotFoundError: if there is no such mechanism
+            FileNotFoundError: if no mechanism has this name
         """
         if name not in self._all():
-            raise FileNotFoundError(f"there is no mechanism named {name[:100]!r}")
+            raise FileNotFoundError(f"no mechanism is named {name[:100]!r}")
         times = [self._all()[name].times(length) for length in LENGTHS]
         return CostCurve(
             lengths=list(LENGTHS),

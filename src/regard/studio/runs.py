@@ -17,7 +17,7 @@ PATTERNS = ("*/config.toml", "*/*/config.toml")
 
 
 class Runs:
-    """The runs that a person may open: run directories, or folders that contain some.
+    """The runs that can be opened: run directories, or folders that contain some.
 
     Args:
         folders: what was given on the command line
@@ -47,7 +47,7 @@ class Runs:
         """Return the directory of a run of the list.
 
         Raises:
-            FileNotFoundError: if there is no run of this name below the folders
+            FileNotFoundError: if no run below the folders has this name
             ValueError: if a file of the run is a link to somewhere else
         """
         run = self._known(name)
@@ -62,7 +62,7 @@ class Runs:
         if run is None or not (run / "config.toml").is_file():
             run = self.find().get(name)
         if run is None:
-            raise FileNotFoundError(f"there is no run named {name[:100]!r} below the given folders")
+            raise FileNotFoundError(f"no run named {name[:100]!r} below the given folders")
         return run
 
     def predictor(self, name: str, checkpoint: int | None = None) -> Any:

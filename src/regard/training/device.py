@@ -24,7 +24,7 @@ def find_device(name: str) -> torch.device:
     device(type='cpu')
 
     Raises:
-        ValueError: if there is no such device here
+        ValueError: if this machine does not have the device
     """
     found = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
@@ -69,7 +69,7 @@ class TaskLoss(nn.Module):
         options: `precision` and `compile`
 
     Raises:
-        ValueError: if the model is to be compiled and there is no compiler
+        ValueError: if the model is to be compiled without a compiler
     """
 
     def __init__(self, task: Task, model: nn.Module, options: Training) -> None:
@@ -95,7 +95,7 @@ def check_compiler(device: torch.device) -> None:
         compilers = [os.environ.get("CXX"), "g++", "clang++", "c++"]
         if not any(map(shutil.which, filter(None, compilers))):
             raise ValueError(
-                "training.compile needs a C++ compiler, and there is no g++ or clang++ in PATH: "
+                "training.compile needs a C++ compiler, but neither g++ nor clang++ is in PATH: "
                 "install one, or set training.compile = false"
             )
     elif device.type == "cuda":

@@ -4,15 +4,13 @@
 checksums of the files of its task, and versions. A resumed run is checked against it.
 """
 
-import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from glob import escape
 from pathlib import Path
 from typing import Any
 
-from regard.core.files import UNFINISHED, atomic_file, remove_directory
+from regard.core.files import UNFINISHED, atomic_file, checksum, exclusive, remove_directory
 from regard.training.checkpoint import checkpoints, read_json, remove_leftovers, write_json
 from regard.training.config import (
     PATHS,
@@ -24,7 +22,7 @@ from regard.training.config import (
 )
 from regard.training.task import Task
 
-FORMAT = 2  # of a manifest; models of format 1 started and scored otherwise
+FORMAT = 2  # of a manifest; 2 has scaled embeddings and general scores
 MANIFEST = "manifest.json"
 FIXED = ("task", "seed", "data", "model", "loss")  # tables a resumed run cannot change
 CHANGING = ("config.toml", "metrics.jsonl", "model.safetensors", MANIFEST)
@@ -68,7 +66,11 @@ def open_run(
             f"{run / MANIFEST} does not exist: what the run was started with is unknown; restore "
             "it from a backup, or train a new run"
         )
-    with _locked(run):
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive(run, wait=False))
+        except BlockingIOError as error:
+            raise BlockingIOError(f"another process is training into {run}") from error
         remove_leftovers(run)
         found = checkpoints(run)
         data = task.fingerprint()
@@ -114,11 +116,11 @@ def read_run_config(run: str | Path) -> Config:
                 f"{path} was edited: {name} is {_shown(now)}, but the run was started with "
                 f"{_shown(was)}; undo the edit, or train a new run"
             )
-        for name, checksum in manifest["files"].items():
+        for name, expected in manifest["files"].items():
             file = run / Path(name).name
             if not file.is_file():
                 raise FileNotFoundError(f"{file} does not exist: restore it from a backup")
-            if _checksum(file) != checksum:
+            if checksum(file) != expected:
                 raise ValueError(
                     f"{file} is damaged or was edited: its checksum is not that of {MANIFEST}; "
                     "restore it from a backup, or train a new run"
@@ -166,7 +168,7 @@ def remove_run(run: Path, also: Sequence[str] = ()) -> None:
 def file_checksums(run: Path) -> dict[str, str]:
     """Return the checksums of the files of a directory that stay as they were written."""
     return {
-        path.name: _checksum(path)
+        path.name: checksum(path)
         for path in sorted(run.iterdir())
         if path.is_file() and path.name not in CHANGING and not path.name.startswith(UNFINISHED)
     }
@@ -176,7 +178,7 @@ def read_manifest(run: Path) -> dict[str, Any]:
     """Return what a run was started with.
 
     Raises:
-        FileNotFoundError: if there is no manifest
+        FileNotFoundError: if the manifest does not exist
         ValueError: if it is damaged
     """
     try:
@@ -245,27 +247,3 @@ def _report_versions(before: dict[str, str], message: Callable[[str], None]) -> 
 
 def _shown(value: Any) -> str:
     return "its default" if value is None else repr(value)
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _locked(run: Path) -> Iterator[None]:
-    """Lock the directory, so that no second process trains into it; a kill releases the lock."""
-    try:
-        import fcntl
-    except ImportError:  # there is no such lock on this system
-        yield
-        return
-    handle = os.open(run, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BlockingIOError(f"another process is training into {run}") from error
-        yield
-    finally:
-        os.close(handle)

@@ -3,7 +3,6 @@
 `torch.distributed.checkpoint` writes them, as safetensors, which hold no code.
 """
 
-import hashlib
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
+from regard.core.files import checksum
 from regard.training.processes import world
 
 MODEL = "model/"  # prefix of the names of weights
@@ -71,8 +71,4 @@ def read_weights(directory: Path, checksums: Mapping[str, str]) -> dict[str, Ten
 
 def shard_checksums(directory: Path) -> dict[str, str]:
     """SHA-256 of each file that `write_shards` wrote, by name."""
-    found = {}
-    for path in sorted(directory.glob("shard-*.safetensors")):
-        with path.open("rb") as file:
-            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+    return {path.name: checksum(path) for path in sorted(directory.glob("shard-*.safetensors"))}

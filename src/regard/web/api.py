@@ -103,7 +103,7 @@ def _answer(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         except ValidationError as error:
             return invalid(error)
         except ClientDisconnect:
-            return Response(status_code=499)  # nobody reads it
+            return Response(status_code=499)  # the client is gone
         except tuple(kind for kind, _ in STATUSES) as error:
             status = next(status for kind, status in STATUSES if isinstance(error, kind))
             log.info("%s %s: %s", request.method, request.url.path, error, exc_info=True)
