@@ -6,7 +6,7 @@ tiles again. Tiles that a mask hides are skipped.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -106,8 +106,8 @@ class _Capped(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        gradients: Any = _differentiable if torch.is_grad_enabled() else _gradients
-        return *gradients(grad, *ctx.saved_tensors, ctx.numbers), None
+        gradients = _differentiable if torch.is_grad_enabled() else _gradients
+        return *gradients(grad, ctx.saved_tensors, ctx.numbers), None
 
 
 def _context(
@@ -132,17 +132,9 @@ def _context(
     return output, lse
 
 
-def _gradients(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    sink: Tensor | None,
-    output: Tensor,
-    lse: Tensor,
-    numbers: Numbers,
-) -> tuple[Tensor | None, ...]:
-    """The gradients of query, key, value and sink."""
+def _gradients(grad: Tensor, saved: Sequence[Any], numbers: Numbers) -> tuple[Tensor | None, ...]:
+    """The gradients of query, key, value and sink, from what `forward` saved."""
+    query, key, value, sink, output, lse = saved
     dq, dk, dv = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
     slope = torch.linalg.vecdot(grad, output)  # (B, M)
     share = lse.neg().exp_()
@@ -164,18 +156,11 @@ def _gradients(
 
 
 def _differentiable(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    sink: Tensor | None,
-    output: Tensor,
-    lse: Tensor,
-    numbers: Numbers,
+    grad: Tensor, saved: Sequence[Any], numbers: Numbers
 ) -> tuple[Tensor | None, ...]:
     """The same gradients by the blockwise path, for second derivatives."""
-    given = (query, key, value) if sink is None else (query, key, value, sink)
-    inputs = differentiable_copies(given)
+    sink = saved[3]
+    inputs = differentiable_copies(tuple(saved[:3] if sink is None else saved[:4]))
     leading = numbers.request.leading
     q, k, v = (t.view(*leading, *t.shape[1:]) for t in inputs[:3])
     sinks = inputs[3].view(leading) if sink is not None else None
