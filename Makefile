@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser test-all test-gpu attack lint types format demo studio bench clean
+.PHONY: help install test browser test-all test-gpu attack lint types format demo studio bench docs pictures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "regard needs Python 3.11 or newer; choose one: make PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV); the first time takes a few minutes"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,bench,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,bench,dev,docs]'
 	@touch $@
 
 test: lint types ## lint, check types, run the tests and doctests that take seconds
@@ -60,6 +60,16 @@ studio: $(INSTALLED) ## the studio on the model of the demo, which is trained fi
 bench: $(INSTALLED) ## attention compared with other libraries, in one run
 	@$(BIN)/regard bench attention
 
+docs: $(INSTALLED) ## the documentation as a site that opens from disk: site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html"
+
+pictures: $(INSTALLED) runs/dates/model.safetensors runs/copy/model.safetensors ## run the guide and draw its pictures; PAGES=docs/guide/masks.md
+	@$(BIN)/python -m docs.tools.pages $(PAGES)
+
+runs/%/model.safetensors:
+	@$(BIN)/regard train $*
+
 clean: ## remove .venv and all other generated files
-	rm -rf $(VENV) .ci/venv build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .ci/venv build dist site src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -exec rm -rf {} +

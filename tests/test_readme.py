@@ -1,50 +1,27 @@
 """What the documents show works: Python blocks run, commands exist.
 
-README.md is tested as a whole, and so is any page in docs/ that holds the line RUNS. Each block
-runs by itself. Its output is compared where the block shows it: after `>>>`, as in a doctest, or
-by comments, `print(x)  # prints 0.5`, whose texts must be among the printed lines, in that order.
+README.md is tested as a whole, and so is any page in docs/ that holds the line RUNS: each block
+runs by itself. Those of a page of the guide run in order, in one namespace and one directory. The
+output is compared where the block shows it: after `>>>`, as in a doctest, or by comments,
+`print(x)  # prints 0.5`, whose texts must be among the printed lines, in that order.
 """
 
-import contextlib
-import doctest
-import io
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from docs.tools.pages import FENCE, ROOT, blocks, guide_pages, run_block, run_page
+
 RUNS = "<!-- the python blocks of this page run as tests -->"
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PRINTS = re.compile(r"#\s*prints:?\s+(.+?)\s*$", re.MULTILINE)
+SLOW = "<!-- slow -->"  # a page of the guide whose blocks take over five seconds
 COMMAND = re.compile(r"(?:\.venv/bin/)?(regard|make)((?: [^\s#|<>&;]+)*)")
 
 
 def pages() -> list[Path]:
     docs = sorted((ROOT / "docs").glob("**/*.md"))
     return [ROOT / "README.md", *(page for page in docs if RUNS in page.read_text("utf-8"))]
-
-
-def blocks(text: str, *languages: str) -> list[str]:
-    return [code for language, code in FENCE.findall(text) if language in languages]
-
-
-def run_block(code: str) -> None:
-    """Run one block in a fresh namespace; compare its output with the output shown in it."""
-    if ">>>" in code:
-        test = doctest.DocTestParser().get_doctest(code, {}, "block", None, 0)
-        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-        report = io.StringIO()
-        doctest.DocTestRunner(optionflags=flags).run(test, out=report.write)
-        assert not report.getvalue(), report.getvalue()
-        return
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "<block>", "exec"), {"__name__": "__main__"})
-    lines = iter([line.strip() for line in printed.getvalue().splitlines()])
-    for expected in PRINTS.findall(code):
-        assert expected in lines, f"expected {expected!r} here:\n{printed.getvalue()}"
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
@@ -148,6 +125,54 @@ def test_a_python_block_runs(code, tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     run_block(code)
+
+
+@pytest.fixture(scope="session")
+def quick_runs(tmp_path_factory):
+    """Return a directory with small models of the recipes `dates` and `copy`."""
+    import regard
+    from regard.training import Silent
+
+    runs = tmp_path_factory.mktemp("quick")
+    small = ["data.valid_count=20", "data.test_count=20", "training.epochs=1", "training.warmup=10"]
+    for recipe, count in (("dates", 4000), ("copy", 1000)):
+        settings = [f"data.count={count}", "data.sentences=25", *small]
+        regard.train(recipe, runs / recipe, settings=settings, progress=Silent())
+    return runs
+
+
+def guide_parameters() -> list:
+    """The pages of the guide that have Python blocks."""
+    texts = {page: page.read_text("utf-8") for page in guide_pages()}
+    return [
+        pytest.param(page, id=f"{page.parent.name}-{page.stem}", marks=[pytest.mark.slow] * slow)
+        for page, text in texts.items()
+        for slow in (SLOW in text,)
+        if blocks(text, "python")
+    ]
+
+
+@pytest.mark.parametrize("page", guide_parameters())
+def test_the_blocks_of_a_guide_page_run_in_order(page, quick_runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(page, quick_runs)
+    shown = re.findall(r"!\[[^\]]*\]\((\w+\.(?:png|svg))\)", page.read_text("utf-8"))
+    assert [name for name in shown if not (tmp_path / name).is_file()] == []
+
+
+def test_blocks_of_a_page_share_a_namespace_and_a_directory(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nx = 2\n```\n    ```python\n    >>> x + 1\n    3\n    >>> y = 5\n    ```\n"
+        "```python\nimport os\nopen('z', 'w').close()\n"
+        "print(x * y, os.listdir('runs/a'))  # prints 10 ['b']\n```\n"
+    )
+    (tmp_path / "trained" / "a").mkdir(parents=True)
+    (tmp_path / "trained" / "a" / "b").touch()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run_page(page, tmp_path / "trained")
+    assert Path("z").exists()
 
 
 @pytest.mark.parametrize("name", ["glossary", "textbook_examples"])
