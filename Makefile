@@ -61,7 +61,7 @@ bench: $(INSTALLED) ## attention compared with other libraries, in one run
 	@$(BIN)/regard bench attention
 
 docs: $(INSTALLED) ## the documentation as a site that opens from disk: site/index.html
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html"
 
 pictures: $(INSTALLED) runs/dates/model.safetensors runs/copy/model.safetensors ## run the guide and draw its pictures; PAGES=docs/guide/masks.md

@@ -175,13 +175,6 @@ def test_blocks_of_a_page_share_a_namespace_and_a_directory(tmp_path, monkeypatc
     assert Path("z").exists()
 
 
-@pytest.mark.parametrize("name", ["glossary", "textbook_examples"])
-def test_a_page_in_two_languages_shows_the_same_code(name):
-    both = (ROOT / "docs" / f"{name}{suffix}" for suffix in (".ko.md", ".md"))
-    korean, english = (blocks(each.read_text("utf-8"), "python") for each in both)
-    assert [*map(without_comments, korean)] == [*map(without_comments, english)]
-
-
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_the_commands_of_a_page_exist(page):
     text = page.read_text("utf-8")
