@@ -1,6 +1,7 @@
 """For all tests: threads, hypothesis, runs of every task, and a real browser."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -59,6 +60,14 @@ def axe(request: pytest.FixtureRequest) -> str:
         if done.returncode:
             pytest.skip(f"axe-core could not be fetched: {json.dumps(done.stderr[-200:])}")
     return file.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def processes() -> Any:
+    """A context of `multiprocessing` whose processes have imported what they need already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["regard.tasks.export", "regard.serving", "uvicorn"])
+    return context
 
 
 @pytest.fixture

@@ -74,7 +74,15 @@ def test_top_p_leaves_the_smallest_set_that_has_the_share():
     assert set(found.nonzero().flatten().tolist()) == set(tokens[:3].tolist())
 
 
-@pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_k": 1},
+        {"top_p": 1e-9},
+        {"temperature": 1e-6},
+        {"temperature": 1e-320, "top_p": 0.5, "top_k": 1},
+    ],
+)
 def test_nothing_left_to_chance_is_greedy_search(options):
     model = model_of("transformer")
     source, lengths = sources(LENGTHS)

@@ -66,7 +66,8 @@ def sample(
             logits, tokens = scores.logits.sort(descending=True)
         else:
             logits = scores.logits
-        probabilities = (logits.double() / temperature).softmax(-1)
+        below = logits.double() - logits.amax(-1, keepdim=True)  # 0 divided stays finite
+        probabilities = (below / temperature).softmax(-1)
         if top_p is not None:
             before = probabilities.cumsum(-1) - probabilities
             probabilities = probabilities.where(before < top_p, 0.0)

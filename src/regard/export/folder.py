@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from regard.core.files import checksum
 from regard.export.ctranslate2 import load_ctranslate2
 from regard.export.onnx import load_onnx
 from regard.training.checkpoint import read_json, write_json
@@ -24,8 +25,8 @@ def copy_run(run: Path, folder: Path) -> None:
 def seal(run: Path, folder: Path, about: dict[str, Any]) -> None:
     """Write `export.json`, and a manifest with the checksum of every file of the directory."""
     write_json(folder / EXPORT, {"format": FORMAT, **about})
-    manifest = {**read_manifest(run), "files": file_checksums(folder)}
-    write_json(folder / MANIFEST, manifest)
+    files = {**file_checksums(folder), "config.toml": checksum(folder / "config.toml")}
+    write_json(folder / MANIFEST, {**read_manifest(run), "files": files})
 
 
 def read_export(folder: Path) -> dict[str, Any] | None:

@@ -269,7 +269,7 @@ def _classifier(model: DocumentClassifier) -> list[Graph]:
 def _pair(model: PairClassifier) -> list[Graph]:
     (left, lengths), (right, _) = map(_source, (model.left.embedding, model.right.embedding))
     inputs: dict[str, Any] = {"left": left, "left_lengths": lengths}
-    inputs |= {"right": right[:, :STEPS], "right_lengths": lengths.clamp(max=STEPS)}
+    inputs |= {"right": right[:, :STEPS].contiguous(), "right_lengths": lengths.clamp(max=STEPS)}
     dynamic = {"left": {0: "batch", 1: "left"}, "left_lengths": {0: "batch"}}
     dynamic |= {"right": {0: "batch", 1: "right"}, "right_lengths": {0: "batch"}}
     names = ["logits", "left_map", "right_map", "affinity"]

@@ -200,7 +200,7 @@ Matrix = Annotated[
 
 ScoreName = Literal["dot", "scaled_dot", "cosine", "additive"]
 MaskName = Literal["none", "causal", "window"]
-NormalizerName = Literal["softmax", "sparsemax", "entmax15", "hard"]
+NormalizerName = Literal["softmax", "sparsemax", "entmax15", "hard", "sigmoid", "sink"]
 Scale = Annotated[float, Field(ge=0, le=100, description="the scores are multiplied by it")]
 
 

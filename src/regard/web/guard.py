@@ -124,12 +124,13 @@ class _Limited:
     def __init__(self, receive: Receive, largest: int) -> None:
         self.receive, self.largest = receive, largest
         self.size, self.is_complete = 0, False
+        self.deadline = asyncio.get_running_loop().time() + BODY_SECONDS
 
     async def __call__(self) -> Message:
         if self.is_complete:  # waits for the end of the connection
             return await self.receive()
         try:
-            async with asyncio.timeout(BODY_SECONDS):
+            async with asyncio.timeout_at(self.deadline):
                 message = await self.receive()
         except TimeoutError as error:
             raise RequestError(

@@ -8,6 +8,10 @@ from typing import Any
 
 import uvicorn
 
+from regard.web.connection import TimedProtocol
+
+FILES = 10_000  # open at a time
+
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a host.
@@ -47,6 +51,18 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
+def allow_connections() -> None:
+    """Raise the limit of open files, each connection being one, as far as the system allows."""
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def run_server(
     app: Any,
     *,
@@ -73,7 +89,9 @@ def run_server(
         "timeout_keep_alive": 15,
         "timeout_graceful_shutdown": 10,
         "ws": "none",
+        "http": TimedProtocol,
     }
+    allow_connections()
     server = uvicorn.Server(uvicorn.Config(app, **{**defaults, **options}))
     begin = server.startup
 

@@ -12,12 +12,12 @@ const FREE = {
 const CHOICES = {
   score: ["dot", "scaled_dot", "cosine", "additive"],
   mask: ["none", "causal", "window"],
-  normalizer: ["softmax", "sparsemax", "entmax15", "hard"],
+  normalizer: ["softmax", "sparsemax", "entmax15", "hard", "sigmoid", "sink"],
 };
 const FORMULAS = {
   dot: "q · k", scaled_dot: "q · k / √d", cosine: "cos(q, k)", additive: "1ᵀ tanh(q + k)",
   none: "", causal: " + M, j ≤ i", window: " + M, |i − j| ≤ 1",
-  softmax: "softmax", sparsemax: "sparsemax", entmax15: "1.5-entmax", hard: "one-hot argmax",
+  softmax: "softmax", sparsemax: "sparsemax", entmax15: "1.5-entmax", hard: "one-hot argmax", sigmoid: "σ", sink: "softmax₁",
 };
 
 export class WorkflowRoom extends InputRoom {
