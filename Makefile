@@ -64,11 +64,15 @@ docs: $(INSTALLED) ## the documentation as a site that opens from disk: site/ind
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html"
 
-pictures: $(INSTALLED) runs/dates/model.safetensors runs/copy/model.safetensors ## run the guide and draw its pictures; PAGES=docs/guide/masks.md
+MODELS := attention bahdanau copy dates # of the guide
+pictures: $(INSTALLED) $(MODELS:%=runs/%/model.safetensors) ## run the guide and draw its pictures; PAGES=docs/guide/masks.md
 	@$(BIN)/python -m docs.tools.pages $(PAGES)
 
 runs/%/model.safetensors:
 	@$(BIN)/regard train $*
+
+runs/attention/model.safetensors runs/bahdanau/model.safetensors: runs/%/model.safetensors:
+	@$(BIN)/regard train dates --set model.kind=$* --out runs/$*
 
 clean: ## remove .venv and all other generated files
 	rm -rf $(VENV) .ci/venv build dist site src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

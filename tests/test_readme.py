@@ -129,15 +129,20 @@ def test_a_python_block_runs(code, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def quick_runs(tmp_path_factory):
-    """Return a directory with small models of the recipes `dates` and `copy`."""
+    """Return a directory with small models of the recipes `dates`, of three kinds, and `copy`."""
     import regard
     from regard.training import Silent
 
     runs = tmp_path_factory.mktemp("quick")
-    small = ["data.valid_count=20", "data.test_count=20", "training.epochs=1", "training.warmup=10"]
-    for recipe, count in (("dates", 4000), ("copy", 1000)):
-        settings = [f"data.count={count}", "data.sentences=25", *small]
-        regard.train(recipe, runs / recipe, settings=settings, progress=Silent())
+    small = ["data.valid_count=20", "data.test_count=20", "data.sentences=25"]
+    small += ["training.epochs=1", "training.warmup=10"]
+    for name, recipe, *settings in (
+        ("dates", "dates", "data.count=4000"),
+        ("copy", "copy", "data.count=1000"),
+        ("attention", "dates", "data.count=1000", "model.kind=attention"),
+        ("bahdanau", "dates", "data.count=1000", "model.kind=bahdanau"),
+    ):
+        regard.train(recipe, runs / name, settings=[*small, *settings], progress=Silent())
     return runs
 
 
