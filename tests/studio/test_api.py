@@ -148,7 +148,7 @@ def test_a_weight_is_set(client):
 def test_runs_are_compared_and_one_that_fails_says_why(client):
     given = {"runs": ["letters", "without", "nobody"], "text": "cab"}
     found = client("POST", "/api/v1/compare", given).json["compared"]
-    assert [each["run"] for each in found] == given["runs"]
+    assert [each["name"] for each in found] == given["runs"]
     assert found[0]["entropy"] > 0
     assert found[1]["entropy"] is None
     assert found[1]["looked"]["page"] is None
@@ -156,8 +156,29 @@ def test_runs_are_compared_and_one_that_fails_says_why(client):
     assert client("POST", "/api/v1/compare", {"runs": ["letters"], "text": "a"}).status == 422
 
 
+def test_mechanisms_are_compared_by_the_letters_of_words(client):
+    given = {"mechanisms": ["score-scaled_dot", "normalizer-sigmoid"], "text": "stop post ab"}
+    both = client("POST", "/api/v1/compare", given).json["compared"]
+    assert [each["name"] for each in both] == given["mechanisms"]
+    assert all(each["is_mechanism"] for each in both)
+    # six letters, vectors of length √6: scores √6 for the same letters, 0 for none in common
+    same, other = math.exp(6**0.5), 1.0
+    row = torch.tensor([same, same, other]) / (2 * same + other)
+    entropy = -(row * row.log()).sum()
+    last = torch.tensor([other, other, same]) / (same + 2 * other)
+    entropy = (2 * entropy - (last * last.log()).sum()) / 3
+    assert both[0]["entropy"] == pytest.approx(float(entropy), abs=1e-3)
+    one = client("POST", "/api/v1/compare", {**given, "runs": ["letters"]}).json["compared"]
+    assert [each["is_mechanism"] for each in one] == [False, True, True]
+    alone = client("POST", "/api/v1/compare", {**given, "text": "word"}).json["compared"]
+    assert "2 to 32 words, got 1" in alone[0]["error"]
+
+
 @pytest.mark.parametrize("score", ["dot", "scaled_dot", "cosine", "additive"])
-@pytest.mark.parametrize(("mask", "normalizer"), [("none", "softmax"), ("causal", "sparsemax")])
+@pytest.mark.parametrize(
+    ("mask", "normalizer"),
+    [("none", "softmax"), ("causal", "sparsemax"), ("none", "sigmoid"), ("none", "sink")],
+)
 def test_free_attention_is_the_formula(client, score, mask, normalizer):
     q, k, v = [[1.0, 0.5], [0.0, 2.0]], [[1.0, 0.0], [0.5, -1.0], [2.0, 1.0]], [[1], [2], [4]]
     given = {"query": q, "key": k, "value": v, "score": score, "mask": mask}
@@ -174,6 +195,10 @@ def test_free_attention_is_the_formula(client, score, mask, normalizer):
         scores = scores.masked_fill(~visible, -torch.inf)
     if normalizer == "softmax":
         weights = scores.softmax(-1)
+    elif normalizer == "sigmoid":
+        weights = 1 / (1 + (-scores).exp())
+    elif normalizer == "sink":
+        weights = scores.exp() / (1 + scores.exp().sum(-1, keepdim=True))
     else:
         from entmax import sparsemax
 
@@ -219,6 +244,31 @@ def test_a_view_is_a_file(client, tmp_path, format, start):
         assert regard.load_trace(tmp_path / "a.attn").about["text"] == "cab"
 
 
+def test_a_file_shows_the_edited_state(client, home, tmp_path):
+    edits = [{"layer": "decoder.*", "keys": [1]}]
+    given = {"run": "letters", "text": "cab", "format": "attn", "edits": edits}
+    (tmp_path / "a.attn").write_bytes(client("POST", "/api/v1/file", given).body)
+    found = regard.load_trace(tmp_path / "a.attn")
+    translator = regard.load(home / "letters")
+    with regard.trace.edit(translator.model, "decoder.*", keys=[1]):
+        after = translator.translate(["cab"])[0]
+    assert found.tokens["target"] == after.tokens
+    assert float(found.calls[0].map.dense()[..., 1].max()) == 0.0
+
+
+def test_the_documentation_is_served_where_there_is_one(serve, tmp_path):
+    (tmp_path / "site" / "guide").mkdir(parents=True)
+    (tmp_path / "site" / "guide" / "scores.html").write_text("<h1>Scores</h1>")
+    (tmp_path / "secret.html").write_text("secret")
+    (tmp_path / "site" / "link.html").symlink_to(tmp_path / "secret.html")
+    client = serve(create_studio([], home=tmp_path / "runs", docs=tmp_path / "site"))
+    page = client("GET", "/docs/guide/scores.html")
+    assert (page.status, page.body) == (200, b"<h1>Scores</h1>")
+    assert "script" not in page.headers["content-security-policy"]
+    for path in ("/docs/link.html", "/docs/../secret.html", "/docs/%2e%2e/secret.html", "/docs/x"):
+        assert client("GET", path).status == 404
+
+
 def test_the_front_end_is_served_and_nothing_else(client):
     page = client("GET", "/")
     assert page.headers["content-type"].startswith("text/html")
@@ -258,8 +308,11 @@ def test_elsewhere_than_on_this_machine_a_token_is_needed(tmp_path: Path):
 
 @pytest.mark.slow
 def test_the_gallery_has_every_mechanism_and_times_one(client):
-    found = client("GET", "/api/v1/gallery").json["exhibits"]
+    gallery = client("GET", "/api/v1/gallery").json
+    found, texts = gallery["exhibits"], client("GET", "/studio/gallery_texts.js").body.decode()
     names = [each["name"] for each in found]
+    assert not gallery["has_docs"]
+    assert [name for name in names if f'"{name}": [' not in texts] == []
     assert len(names) == len(set(names)) > 30
     assert len(found[0]["weights"]) == len(found[0]["rows"])
     curve = client("POST", "/api/v1/gallery/cost", {"name": names[0]}).json

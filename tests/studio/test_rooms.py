@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import regard
 from regard.studio import create_studio
 from tests.loopback import Client, serving
 
@@ -174,6 +175,10 @@ def test_a_word_is_hidden_undone_redone_and_a_weight_is_set(open_tab):
     page.keyboard.press("End")
     tab.until("document.querySelectorAll('.edits li').length", 1)
     tab.until(changed)
+    with page.expect_download() as download:
+        page.locator(".files button", has_text=".attn").click()
+    trace = regard.load_trace(download.value.path())
+    assert float(trace.calls[0].map.dense().max()) > 0.999  # the weight that was set
 
 
 def test_runs_stand_side_by_side(open_tab):
@@ -183,7 +188,17 @@ def test_runs_stand_side_by_side(open_tab):
     assert "no attention" in tab.text("studio-compare table tbody tr:nth-child(2)")
     assert "This model has no attention" in tab.text(".pane:nth-child(2)")
     tab.page.locator("fieldset input").first.uncheck()
-    assert tab.text("fieldset .problem") == "Choose at least two models."
+    assert tab.text("fieldset .problem") == "Choose at least two."
+
+
+def test_mechanisms_stand_side_by_side_with_their_difference(open_tab):
+    tab = open_tab("compare?mechanisms=score-dot,mask-causal&text=stop%20post%20ab")
+    tab.until("document.querySelectorAll('.pane regard-heatmap').length", 2)
+    tab.until("document.querySelectorAll('.difference tbody tr').length", 3)
+    assert "dot product" in tab.text(".pane h3")
+    tab.page.get_by_label("softmax with a sink").check()
+    tab.until("document.querySelectorAll('.pane').length", 3)
+    assert "normalizer-sink" in tab.page.url
 
 
 def test_steps_are_shown_one_after_the_other_and_another_normalizer_changes_them(open_tab):
@@ -247,6 +262,25 @@ def test_a_training_is_started_watched_reloaded_and_found_again(open_tab):
     page.wait_for_selector("studio-look regard-heatmap canvas")
 
 
+def test_files_of_every_kind_are_previewed(open_tab):
+    tab = open_tab("train")
+    page = tab.page
+    rows = "\n".join(
+        f"영화가 {word}\t{label}" for word, label in [("좋다", "good"), ("싫다", "bad")] * 9
+    )
+    file = {"name": "mine.tsv", "mimeType": "text/plain", "buffer": rows.encode()}
+    page.locator("input[type=file]").set_input_files(file)
+    tab.until("document.querySelector('.preview th')?.textContent", "source")
+    page.get_by_label("What the file holds").select_option("classify")
+    tab.until("document.querySelectorAll('.preview th')[1]?.textContent", "label")
+    assert tab.text(".preview [role=status]") == "mine.tsv: 18 texts"
+    page.get_by_label("What the file holds").select_option("language")
+    tab.until("!!document.querySelector('[data-field=upload] .problem:not([hidden])')")
+    assert "at least 1,000" in tab.text("[data-field=upload] .problem") or "text" in tab.text(
+        "[data-field=upload] .problem"
+    )
+
+
 def test_a_lost_server_comes_back(open_tab, trained, tmp_path):
     home = Path(shutil.copytree(trained, tmp_path / "runs"))
     with ExitStack() as first:
@@ -278,9 +312,11 @@ def test_tokens_are_never_markup(open_tab):
 def test_without_runs_every_room_says_what_to_do(open_tab, serve, tmp_path):
     client = serve(create_studio([], home=tmp_path))
     tab = open_tab("look", address=client.address)
-    for room in ("look", "edit", "compare"):
+    for room in ("look", "edit"):
         tab.go(room)
         assert "rain" in tab.text(".empty")  # "Train one", "There is no trained model"
+    tab.go("compare")  # mechanisms need no model
+    tab.until("document.querySelectorAll('.pane regard-heatmap').length", 2)
     tab.go("workflow")
     assert tab.page.locator(".matrix").count() >= 3
     tab.go("")

@@ -124,17 +124,65 @@ def test_a_training_that_fails_says_why(serve, tmp_path):
     assert "nowhere" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "text", "words"),
+    ("task", "name", "text", "rows", "skipped", "look"),
     [
-        ("a.exe", "a\tb", "name: string should match pattern"),
-        ("a.tsv", "", "is empty"),
-        ("a.tsv", "one\ntwo\n", "all lines are bad"),
-        ("a.jsonl", "{", "bad"),
+        (
+            "classify",
+            "reviews.tsv",
+            "a fine film\tgood\n영화가 별로다\tbad\nno label\n" * 30,
+            ["a fine film", "good"],
+            30,
+            "a film",
+        ),
+        (
+            "classify",
+            "reviews.csv",
+            'text,label\n"a, b",1\n' + "c d,2\ne,1\n" * 30,
+            ["a, b", "1"],
+            0,
+            "a",
+        ),
+        ("language", "poem.txt", "나 보기가 역겨워\n" * 120, ["나 보기가 역겨워"], 0, "나"),
+    ],
+    ids=["tsv", "csv", "txt"],
+)
+def test_labelled_and_plain_texts_are_checked_and_trained_on(
+    serve, tmp_path, task, name, text, rows, skipped, look
+):
+    home = tmp_path / "runs"
+    client = serve(create_studio([], home=home))
+    preview = client("POST", "/api/v1/uploads", {"task": task, "name": name, "text": text}).json
+    assert preview["rows"][0] == rows
+    assert preview["skipped"] == skipped
+    small = ["model.dim=8", "model.hidden=8", "training.steps=2", "training.epochs="]
+    small += ["training.threads=1", "training.warmup=0", "training.schedule=constant"]
+    small += ["model.heads=2", "model.layers=1", "data.context=16"] if task == "language" else []
+    answer = start(client, name="mine", recipe=None, upload=preview["upload"], settings=small)
+    assert answer.status == 200, answer.body
+    jobs = Jobs(home)
+    until(lambda: jobs.state("mine") != "running")
+    assert jobs.progress("mine").message is None
+    answer = client("POST", "/api/v1/look", {"run": "mine", "text": look})
+    assert (answer.status, answer.json["task"]) == (200, task)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words", "task"),
+    [
+        ("a.exe", "a\tb", "name: string should match pattern", "translate"),
+        ("a.tsv", "", "is empty", "translate"),
+        ("a.tsv", "one\ntwo\n", "all lines are bad", "translate"),
+        ("a.jsonl", "{", "bad", "translate"),
+        ("a.tsv", "one\tA\ntwo\tA\n", "two or more classes", "classify"),
+        ("a.csv", "one,two\n1,2\n", "text", "classify"),
+        ("a.txt", "short", "at least 1,000", "language"),
+        ("a.tsv", "one\ttwo\n", "text", "language"),
     ],
 )
-def test_a_file_without_pairs_is_refused(client, home, name, text, words):
-    answer = client("POST", "/api/v1/uploads", {"name": name, "text": text})
+def test_a_file_that_does_not_fit_is_refused(client, home, name, text, words, task):
+    answer = client("POST", "/api/v1/uploads", {"name": name, "text": text, "task": task})
     assert answer.status == 422
     assert words in answer.json["error"]
     assert not list(Path(home, ".studio").glob("uploads/*"))

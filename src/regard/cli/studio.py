@@ -7,6 +7,8 @@ import typer
 
 from regard.cli.options import flag, option
 
+SITE = Path("site")  # where `make docs` builds it
+
 
 def studio(
     runs: Annotated[
@@ -14,6 +16,12 @@ def studio(
         typer.Argument(metavar="RUN", help="Run directories, or folders of runs, to offer."),
     ] = None,
     out: Annotated[Path, option("Folder of new runs.", "DIR")] = Path("runs"),
+    docs: Annotated[
+        Path | None,
+        option(
+            "Documentation to link to, as `make docs` builds it. [default: site, if there]", "DIR"
+        ),
+    ] = None,
     host: Annotated[str, option("Address to listen on.", "HOST")] = "127.0.0.1",
     port: Annotated[int, option("Port; 0 is any free one.", least=0, most=65535)] = 8400,
     token: Annotated[
@@ -34,7 +42,11 @@ def studio(
 
     if token is None and not is_loopback(host):
         token = make_token()
-    app = create_studio(runs or [], home=out, host=host, token=token)
+    if docs is None:
+        docs = SITE if (SITE / "guide").is_dir() else None
+    elif not (docs / "guide").is_dir():
+        raise FileNotFoundError(f"{docs} has no guide: build the documentation with `make docs`")
+    app = create_studio(runs or [], home=out, docs=docs, host=host, token=token)
 
     def ready(address: str) -> None:
         page = f"{address}/#token={token}" if token else f"{address}/"

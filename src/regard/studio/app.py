@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import cache, partial
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from regard.recipes import describe_recipes, load_recipe
-from regard.studio import comparison, edits, exhibits, free, look, messages, uploads
+from regard.studio import comparison, edits, exhibits, files, free, look, messages, uploads
 from regard.studio.jobs import Jobs
 from regard.studio.runs import Runs, checkpoints, describe, final_metrics
 from regard.studio.worker import Worker
@@ -24,6 +25,10 @@ API = "/api/v1"
 SECONDS = 0.5  # between looks at the log of a training
 MOST_STREAMS = 64
 KINDS = {"js": "text/javascript", "css": "text/css", "html": "text/html", "svg": "image/svg+xml"}
+DOCS_POLICY = (
+    "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 CHANGEABLE = (
     *("training.epochs", "training.steps", "training.minutes", "training.lr"),
     *("model.kind", "model.score", "model.hidden", "model.layers", "model.heads", "data.count"),
@@ -33,8 +38,9 @@ CHANGEABLE = (
 class Studio:
     """The handlers of the API."""
 
-    def __init__(self, folders: Sequence[Path], home: Path) -> None:
+    def __init__(self, folders: Sequence[Path], home: Path, *, has_docs: bool = False) -> None:
         self.runs, self.jobs = Runs(folders, home), Jobs(home)
+        self.has_docs = has_docs
         self.gallery = exhibits.Gallery()
         self.models, self.slow = Worker("models"), Worker("pictures")
         self.streams = 0
@@ -78,7 +84,7 @@ class Studio:
         return await self.models.together(request, given, partial(look.look, self.runs))
 
     async def file(self, request: Request, given: messages.File) -> Response:
-        content, kind = await self.models.run(request, partial(look.file, self.runs, given))
+        content, kind = await self.models.run(request, partial(files.file, self.runs, given))
         return Response(content, media_type=kind)
 
     async def edit(self, request: Request, given: messages.EditedLook) -> messages.Edited:
@@ -98,7 +104,7 @@ class Studio:
 
     async def list_exhibits(self, request: Request, given: Any) -> messages.ExhibitList:
         found = await self.slow.run(request, self.gallery.entries)
-        return messages.ExhibitList(exhibits=found)
+        return messages.ExhibitList(exhibits=found, has_docs=self.has_docs)
 
     async def measure(self, request: Request, given: messages.NamedExhibit) -> messages.CostCurve:
         return await self.slow.run(request, partial(self.gallery.cost, given.name))
@@ -169,7 +175,7 @@ def endpoints(studio: Studio) -> list[Endpoint]:
              media_type="application/octet-stream", statuses=[404, 503]),
         post(f"{API}/edit", studio.edit, "Change the attention and decode again",
              m.EditedLook, m.Edited, statuses=[404, 503]),
-        post(f"{API}/compare", studio.compare, "Show an input in several runs",
+        post(f"{API}/compare", studio.compare, "Show an input in several runs or mechanisms",
              m.Comparison, m.Comparisons, statuses=[404, 503]),
         post(f"{API}/attend", studio.attend, "Attend with numbers written by hand",
              m.FreeAttention, m.FreeResult, statuses=[503]),
@@ -214,13 +220,13 @@ def _recipes() -> tuple[messages.Recipe, ...]:
 @cache
 def _file(package: str, name: str) -> tuple[bytes, str]:
     """A file of the front end, with addresses in place of the names of modules."""
-    text = (files(package) / "web" / name).read_text("utf-8")
+    text = (resources.files(package) / "web" / name).read_text("utf-8")
     text = text.replace('"regard/', '"/page/').replace('"studio/', '"/studio/')
     return text.encode(), KINDS[name.rpartition(".")[2]]
 
 
 def _names(package: str) -> set[str]:
-    return {entry.name for entry in (files(package) / "web").iterdir()}
+    return {entry.name for entry in (resources.files(package) / "web").iterdir()}
 
 
 PACKAGES = {"page": "regard.visual.page", "studio": "regard.studio"}
@@ -236,10 +242,21 @@ async def _static(request: Request) -> Response:
     return Response(content, media_type=f"{kind}; charset=utf-8", headers=headers)
 
 
+class Documentation(StaticFiles):
+    """The built documentation, without its scripts, since they are inline."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        """Return a file, with a policy of its own."""
+        response = super().file_response(*args, **options)
+        response.headers["content-security-policy"] = DOCS_POLICY
+        return response
+
+
 def create_studio(
     folders: Sequence[Path],
     *,
     home: Path = Path("runs"),
+    docs: Path | None = None,
     host: str = "127.0.0.1",
     token: str | None = None,
 ) -> ASGIApp:
@@ -248,6 +265,7 @@ def create_studio(
     Args:
         folders: run directories, or folders of runs, that may be opened
         home: the folder of new runs
+        docs: the built documentation, to which the gallery links
         host: where it will listen; elsewhere than on this machine it needs a token
         token: what every request of the API must carry
 
@@ -256,11 +274,11 @@ def create_studio(
     """
     if not is_loopback(host) and token is None:
         raise ValueError(f"others can reach {host}: a token is needed")
-    studio = Studio(folders, home)
-    routes = [
-        Route("/", _static),
-        Route("/{folder}/{name}", _static),
-    ]
+    studio = Studio(folders, home, has_docs=docs is not None)
+    routes: list[BaseRoute] = [Route("/", _static)]
+    if docs is not None:
+        routes.append(Mount("/docs", Documentation(directory=docs)))
+    routes.append(Route("/{folder}/{name}", _static))
     app = create_app(
         endpoints(studio),
         title="regard studio",
@@ -272,6 +290,6 @@ def create_studio(
         app,
         hosts=hosts,
         token=token,
-        public=("/", "/studio/", "/page/"),
+        public=("/", "/studio/", "/page/", "/docs/"),
         larger={f"{API}/uploads": messages.LARGEST_UPLOAD + 2**20},
     )

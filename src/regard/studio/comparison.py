@@ -1,16 +1,20 @@
-"""One input through several runs."""
+"""One input through several runs and mechanisms."""
 
 from typing import Any
 
 from regard.decoding import Hypothesis
 from regard.studio.look import answer, page_data, parse_text
-from regard.studio.messages import Compared, Comparison, PageData
+from regard.studio.mechanisms import attend_words
+from regard.studio.messages import Compared, Comparison, Looked, PageData
 from regard.studio.runs import Runs, describe, final_metrics
 from regard.tasks import Translator
+from regard.web import RequestError
 
 
 def compare(runs: Runs, given: Comparison) -> list[Compared]:
-    """Return the answers of several runs; one that fails has the reason in its place."""
+    """Return the answers of several runs and mechanisms; one that fails has the reason instead."""
+    if not 2 <= len(given.runs) + len(given.mechanisms) <= 4:
+        raise RequestError(422, "choose two to four runs or mechanisms", "runs")
     found: list[Compared] = []
     first: tuple[Translator, Hypothesis] | None = None
     for name in given.runs:
@@ -18,31 +22,55 @@ def compare(runs: Runs, given: Comparison) -> list[Compared]:
             predictor = runs.predictor(name)
             input = parse_text(predictor, given.text)
             looked = answer(predictor, input, beam=5 if isinstance(predictor, Translator) else 1)
-            entropy, same = None, None
+            same = None
             if isinstance(predictor, Translator):
                 ((best,),) = predictor.search([input], beam=5)
                 first = first or (predictor, best)
                 same = _same_output(predictor, input, first)
-            if looked.page is not None:
-                heads = [
-                    h for c in looked.page.data["traces"][0]["calls"] for h in c["diagnostics"]
-                ]
-                entropy = sum(head["entropy"] for head in heads) / len(heads)
         except (ValueError, OSError) as error:
-            found.append(Compared(run=name, error=" ".join(str(error).split())))
+            found.append(_failed(name, error))
             continue
         path = runs.path(name)
         found.append(
             Compared(
-                run=name,
+                name=name,
                 looked=looked,
                 model=describe(path)[1],
                 metrics=final_metrics(path),
-                entropy=entropy,
+                entropy=_entropy(looked),
                 same_output=same,
             )
         )
+    for mechanism in given.mechanisms:
+        try:
+            looked = attend_words(mechanism, given.text)
+        except ValueError as error:
+            found.append(_failed(mechanism, error, is_mechanism=True))
+            continue
+        found.append(
+            Compared(
+                name=mechanism,
+                is_mechanism=True,
+                looked=looked,
+                entropy=_entropy(looked),
+                same_output=looked.page,
+            )
+        )
     return found
+
+
+def _failed(name: str, error: Exception, *, is_mechanism: bool = False) -> Compared:
+    return Compared(name=name, is_mechanism=is_mechanism, error=" ".join(str(error).split()))
+
+
+def _entropy(looked: Looked) -> float | None:
+    """The mean over rows and heads; None without attention."""
+    if looked.page is None:
+        return None
+    heads = [
+        head for call in looked.page.data["traces"][0]["calls"] for head in call["diagnostics"]
+    ]
+    return float(sum(head["entropy"] for head in heads) / len(heads))
 
 
 def _same_output(

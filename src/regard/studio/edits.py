@@ -1,51 +1,55 @@
 """An input before and after edits of the attention."""
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from regard.studio.look import answer, output_words, page_data, parse_text
-from regard.studio.messages import Candidate, Change, Edit, Edited, EditedLook
+from regard.studio.look import Outcome, looked, outcome, parse_text
+from regard.studio.messages import Change, Edit, Edited, EditedLook
 from regard.studio.runs import Runs
 from regard.tasks import Translator
 from regard.trace import edit
 
 
 def edited(runs: Runs, given: EditedLook) -> Edited:
-    """Return the answers before and after edits of the attention.
+    """Return the answers before and after edits of the attention, by greedy search."""
+    predictor = runs.predictor(given.run)
+    input, start = parse_text(predictor, given.text), time.perf_counter()
+    first = outcome(predictor, input)
+    before = looked(predictor, input, first, start)
+    start = time.perf_counter()
+    after = looked(predictor, input, edited_outcome(predictor, input, given.edits), start)
+    changes = []
+    if isinstance(predictor, Translator):
+        with _edits(predictor, given.edits):
+            trace = predictor.trace(input, written=first.hypotheses[0])
+        scores = trace.about["log_probabilities"]["target"]
+        changes = [
+            Change(token=word.token, before=word.log_probability, after=score)
+            for word, score in zip(before.words, scores, strict=True)
+        ]
+    return Edited(before=before, after=after, changes=changes)
+
+
+def edited_outcome(
+    predictor: Any,
+    input: Any,
+    edits: Sequence[Edit],
+    beam: int = 1,
+    prefix: Sequence[int] = (),
+) -> Outcome:
+    """Return what a predictor does with one input under edits.
 
     Each pass has its own edits, since an edit counts the steps of a decoder. Greedy search has one
     query at each step, so that cells are rows of the output.
     """
-    predictor = runs.predictor(given.run)
-    input = parse_text(predictor, given.text)
-    if not isinstance(predictor, Translator):
-        before = answer(predictor, input)
-        with _edits(predictor, given.edits):
-            after = answer(predictor, input)
-        return Edited(before=before, after=after, changes=[])
-    before = answer(predictor, input)
-    ((first,),) = predictor.search([input])
-    with _edits(predictor, given.edits):
-        scores = predictor.trace(input, written=first).about["log_probabilities"]["target"]
-    with _edits(predictor, given.edits):
-        ((second,),) = predictor.search([input])
-    with _edits(predictor, given.edits):
-        trace = predictor.trace(input, written=second)
-    text = predictor.target.decode(second.tokens)
-    after = before.model_copy(
-        update={
-            "output": text,
-            "candidates": [Candidate(text=text, score=second.score)],
-            "words": output_words(second, trace),
-            "page": page_data(trace),
-        }
-    )
-    changes = [
-        Change(token=word.token, before=word.log_probability, after=score)
-        for word, score in zip(before.words, scores, strict=True)
-    ]
-    return Edited(before=before, after=after, changes=changes)
+    found = None
+    if isinstance(predictor, Translator):
+        with _edits(predictor, edits):
+            (found,) = predictor.search([input], beam=beam, prefixes=[prefix])
+    with _edits(predictor, edits):
+        return outcome(predictor, input, beam, prefix, found)
 
 
 def _edits(predictor: Any, edits: Sequence[Edit]) -> ExitStack:

@@ -6,6 +6,27 @@ from regard.studio.messages import CostCurve, ExhibitEntry
 from regard.visual.gallery import Exhibit, exhibits
 
 LENGTHS = (128, 256, 512, 1024)
+# chapters of docs/guide by the room of a mechanism, or by its name where it differs
+GUIDES = {
+    "Score functions": "scores",
+    "Normalizers": "soft_hard_local",
+    "Masks": "masks",
+    "Local and hard": "soft_hard_local",
+    "Several heads": "multi_head",
+    "Positions": "transformer",
+    "Efficient": "cost",
+    "Two inputs, levels, graphs, memory": "self_co_graph",
+    "score-soft-cap": "today",
+    "normalizers-softmax": "scores",
+    "normalizers-sigmoid": "today",
+    "normalizers-sink": "today",
+    "masks-window-with-sinks": "today",
+    "several-grouped-query-head-0": "today",
+    "several-differential-head-0": "today",
+    "several-latent-head-0": "today",
+    "efficient-gated-delta-recurrence": "today",
+    "two-memory-neural-turing-machine": "memory",
+}
 
 
 class Gallery:
@@ -26,6 +47,7 @@ class Gallery:
                 paper=shown.paper,
                 code=shown.code,
                 caption=shown.caption,
+                guide=GUIDES.get(name, GUIDES[shown.room]),
                 weights=[[round(weight, 4) for weight in row] for row in shown.weights.tolist()],
                 rows=list(shown.rows),
                 columns=list(shown.columns),

@@ -26,7 +26,7 @@ MASKS: dict[str, Mask | None] = {
 
 
 @dataclass
-class _Way:
+class Way:
     """How queries attend: the score, times a scale, the mask and the normalizer."""
 
     score: Score
@@ -45,11 +45,11 @@ def attend(given: FreeAttention) -> FreeResult:
     if len(key) != len(value):
         counts = f"there are {len(key)} keys and {len(value)} values"
         raise RequestError(422, f"{counts}: each key has a value", "value")
-    score, normalize = _score(given.score, query.shape[1]), NORMALIZERS[given.normalizer]
+    score, normalize = find_score(given.score, query.shape[1]), NORMALIZERS[given.normalizer]
     names = {"query": [f"q{i + 1}" for i in range(len(query))]}
     names["key"] = [f"k{i + 1}" for i in range(len(key))]
-    way = _Way(score, MASKS[given.mask], normalize, given.scale)
-    return _steps(query, key, value, way, ("attend", "query", "key"), names)
+    way = Way(score, MASKS[given.mask], normalize, given.scale)
+    return steps(query, key, value, way, ("attend", "query", "key"), names)
 
 
 def attend_in_model(runs: Runs, given: ModelAttention) -> FreeResult:
@@ -71,7 +71,7 @@ def attend_in_model(runs: Runs, given: ModelAttention) -> FreeResult:
         if query.shape[1] != key.shape[1]:
             widths = f"queries have {query.shape[1]} numbers and keys {key.shape[1]}"
             raise RequestError(422, f"{widths}: only the model's own score compares them", "score")
-        score = _score(given.score, query.shape[1])
+        score = find_score(given.score, query.shape[1])
     if given.mask != "own":
         mask = MASKS[given.mask]
     elif mask is not None:
@@ -81,19 +81,19 @@ def attend_in_model(runs: Runs, given: ModelAttention) -> FreeResult:
     if given.normalizer != "own" or normalize is None:
         name = "softmax" if given.normalizer == "own" else given.normalizer
         normalize = NORMALIZERS[name]
-    way = _Way(score, mask, normalize, given.scale)
-    return _steps(query, key, value, way, (call.name, call.queries, call.keys), trace.tokens)
+    way = Way(score, mask, normalize, given.scale)
+    return steps(query, key, value, way, (call.name, call.queries, call.keys), trace.tokens)
 
 
-def _steps(
+def steps(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    way: _Way,
+    way: Way,
     named: tuple[str, str, str],
     tokens: dict[str, list[str]],
 ) -> FreeResult:
-    """The steps of one head, (M, D), (N, D) and (N, Dv).
+    """Return the steps of one head, (M, D), (N, D) and (N, Dv).
 
     Args:
         named: the names of the call, of its queries and of its keys
@@ -110,7 +110,7 @@ def _steps(
 
 
 class _Layer(torch.nn.Module):
-    def __init__(self, way: _Way) -> None:
+    def __init__(self, way: Way) -> None:
         super().__init__()
         self.way = way
 
@@ -149,11 +149,12 @@ def _head(tensor: Tensor, head: int, length: int) -> Tensor:
     return heads[head % len(heads), :length]
 
 
-def _score(name: str, width: int) -> Score:
+def find_score(name: str, width: int) -> Score:
+    """Return the score of a name for vectors of a width; "additive" is tanh(q + k), summed."""
     if name != "additive":
         return {"dot": Dot(), "scaled_dot": ScaledDot(), "cosine": Cosine(1.0)}[name]
     score = Additive(width, width, width)
-    with torch.no_grad():  # tanh(q + k), summed
+    with torch.no_grad():
         for parameter in score.parameters():
             square = parameter.ndim == 2 and parameter.shape[0] == parameter.shape[1]
             parameter.copy_(torch.eye(width) if square else torch.ones_like(parameter))

@@ -1,21 +1,11 @@
-"""An input through a model: what it writes and what it attends to; the same as a file."""
+"""An input through a model: what it writes and what it attends to."""
 
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.decoding import Hypothesis
-from regard.studio.messages import (
-    Candidate,
-    Choice,
-    File,
-    Look,
-    Looked,
-    PageData,
-    Word,
-)
+from regard.studio.messages import Candidate, Choice, Look, Looked, PageData, Word
 from regard.studio.runs import Runs
 from regard.tasks import Translator
 from regard.trace import Trace
@@ -26,12 +16,6 @@ from regard.visual.views import VIEWS
 GENERATED_TOKENS = 40  # that a language model continues with
 MOST_TOKENS = 600  # of a text to translate
 SHOWN_HYPOTHESES = 5
-MEDIA = {
-    "png": "image/png",
-    "svg": "image/svg+xml",
-    "html": "text/html; charset=utf-8",
-    "attn": "application/octet-stream",
-}
 
 
 def page_data(trace: Trace) -> PageData | None:
@@ -62,7 +46,8 @@ def parse_text(predictor: Any, text: str) -> Any:
     return predictor.parse(text)
 
 
-def _input(runs: Runs, predictor: Any, given: Look) -> Any:
+def find_input(runs: Runs, predictor: Any, given: Look) -> Any:
+    """Return the input of a request: its text, or a test example."""
     if given.text is not None:
         return parse_text(predictor, given.text)
     number, found = given.example or 0, runs.examples(given.run)
@@ -89,7 +74,7 @@ def look(runs: Runs, given: Sequence[Look]) -> list[Looked | Exception]:
         inputs: dict[int, Any] = {}
         for number in numbers:
             try:
-                inputs[number] = _input(runs, predictor, given[number])
+                inputs[number] = find_input(runs, predictor, given[number])
             except Exception as error:
                 found[number] = error
         prefixes = {number: given[number].prefix for number in inputs}
@@ -117,6 +102,41 @@ def _search(
     return dict(zip(inputs, found, strict=True))
 
 
+class Outcome(NamedTuple):
+    """What a model writes for an input, and what it attends to meanwhile."""
+
+    output: str
+    hypotheses: list[Hypothesis]  # of the task translate
+    trace: Trace
+
+
+def outcome(
+    predictor: Any,
+    input: Any,
+    beam: int = 1,
+    prefix: Sequence[int] = (),
+    found: list[Hypothesis] | None = None,
+) -> Outcome:
+    """Return what a predictor does with one input.
+
+    Args:
+        beam, prefix: for the task translate, see `Translator.search`
+        found: the hypotheses, if they are known already
+    """
+    if isinstance(predictor, Translator):
+        n_best = min(beam, SHOWN_HYPOTHESES)
+        found = found or predictor.search([input], beam=beam, n_best=n_best, prefixes=[prefix])[0]
+        output = predictor.target.decode(found[0].tokens)
+        return Outcome(output, found, predictor.trace(input, written=found[0]))
+    if prefix:
+        raise ValueError(f"a prefix is for runs of the task translate, not {predictor.task}")
+    is_language = predictor.task == "language"
+    options = {"length": GENERATED_TOKENS} if is_language else {}
+    output = predictor.to_text(predictor.predict([input], **options)[0])
+    # of a language model each word that was written
+    return Outcome(output, [], predictor.trace(output if is_language else input))
+
+
 def answer(
     predictor: Any,
     input: Any,
@@ -124,37 +144,30 @@ def answer(
     prefix: Sequence[int] = (),
     found: list[Hypothesis] | None = None,
 ) -> Looked:
-    """Return the answer of a predictor to one input.
+    """Return the answer of a predictor to one input; see `outcome`."""
+    start = time.perf_counter()
+    done = outcome(predictor, input, beam, prefix, found)
+    return looked(predictor, input, done, start)
+
+
+def looked(predictor: Any, input: Any, done: Outcome, start: float) -> Looked:
+    """Return an outcome as the page shows it.
 
     Args:
-        beam, prefix: for the task translate, see `Translator.search`
-        found: the hypotheses, if they are known already
+        start: of `time.perf_counter`, when it began
     """
-    start = time.perf_counter()
-    candidates: list[Candidate] = []
-    words: list[Word] = []
-    if isinstance(predictor, Translator):
-        n_best = min(beam, SHOWN_HYPOTHESES)
-        found = found or predictor.search([input], beam=beam, n_best=n_best, prefixes=[prefix])[0]
-        trace = predictor.trace(input, written=found[0])
-        decode = predictor.target.decode
-        candidates = [Candidate(text=decode(h.tokens), score=h.score) for h in found]
-        output, words = candidates[0].text, output_words(found[0], trace)
-    else:
-        if prefix:
-            raise ValueError(f"a prefix is for runs of the task translate, not {predictor.task}")
-        is_language = predictor.task == "language"
-        options = {"length": GENERATED_TOKENS} if is_language else {}
-        output = predictor.to_text(predictor.predict([input], **options)[0])
-        trace = predictor.trace(output if is_language else input)  # each word that was written
+    best = done.hypotheses[:1]
     return Looked(
         task=predictor.task,
         text=input if isinstance(input, str) else "",
-        output=output,
-        candidates=candidates,
-        words=words,
+        output=done.output,
+        candidates=[
+            Candidate(text=predictor.target.decode(h.tokens), score=h.score)
+            for h in done.hypotheses
+        ],
+        words=output_words(best[0], done.trace) if best else [],
         has_picture=VIEWS[predictor.task].figure is not None and predictor.task != "translate",
-        page=page_data(trace),
+        page=page_data(done.trace),
         milliseconds=1000 * (time.perf_counter() - start),
     )
 
@@ -174,31 +187,3 @@ def output_words(best: Hypothesis, trace: Trace) -> list[Word]:
             best.tokens, trace.tokens["target"], scores, rows, strict=True
         )
     ]
-
-
-# ------------------------------------------------------------------------------ files
-
-
-def file(runs: Runs, given: File) -> tuple[bytes, str]:
-    """Return a view as a file, and its media type."""
-    predictor = runs.predictor(given.run, given.checkpoint)
-    input = _input(runs, predictor, given)
-    if isinstance(predictor, Translator):
-        found = predictor.search([input], beam=given.beam, prefixes=[given.prefix])
-        trace = predictor.trace(input, written=found[0][0])
-    else:
-        trace = predictor.trace(input)
-    return trace_file(trace, given.format, given.language), MEDIA[given.format]
-
-
-def trace_file(trace: Trace, format: str, language: str) -> bytes:
-    """Return a trace in the format of a suffix: png, svg, html or attn."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"view.{format}"
-        if format == "attn":
-            trace.save(path)
-        elif format == "html":
-            trace.page(path, language=language)
-        else:
-            trace.figure(path)
-        return path.read_bytes()

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 LONGEST_TEXT = 20_000
 LARGEST_UPLOAD = 2**24
 MOST_IDS = 2000
+MOST_EDITS = 50
 
 RunName = Annotated[str, Field(min_length=1, max_length=300, description="a run of the list")]
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
@@ -120,13 +121,6 @@ class Looked(BaseModel):
     milliseconds: float
 
 
-class File(Look):
-    """A view as a file."""
-
-    format: Literal["png", "svg", "html", "attn"]
-    language: Literal["en", "ko"] = "en"
-
-
 class Edit(Given):
     """A part of the attention to hide, or to give a weight."""
 
@@ -139,12 +133,20 @@ class Edit(Given):
     weight: float = Field(0.0, ge=0, le=1, description="0 hides")
 
 
+class File(Look):
+    """A view as a file."""
+
+    format: Literal["png", "svg", "html", "attn"]
+    language: Literal["en", "ko"] = "en"
+    edits: list[Edit] = Field([], max_length=MOST_EDITS, description="with them the beam is 1")
+
+
 class EditedLook(Given):
     """An input, and what to change in the attention."""
 
     run: RunName
     text: Text
-    edits: list[Edit] = Field(max_length=50)
+    edits: list[Edit] = Field(max_length=MOST_EDITS)
 
 
 class Change(BaseModel):
@@ -163,17 +165,36 @@ class Edited(BaseModel):
     changes: list[Change] = Field(description="of the tokens before; empty if the task writes none")
 
 
-class Comparison(Given):
-    """An input for several runs."""
+MechanismName = Literal[
+    "score-dot",
+    "score-scaled_dot",
+    "score-cosine",
+    "score-additive",
+    "mask-causal",
+    "mask-window",
+    "normalizer-sparsemax",
+    "normalizer-entmax15",
+    "normalizer-hard",
+    "normalizer-sigmoid",
+    "normalizer-sink",
+]
 
-    runs: list[RunName] = Field(min_length=2, max_length=4)
+
+class Comparison(Given):
+    """An input for two to four runs or mechanisms."""
+
+    runs: list[RunName] = Field([], max_length=4)
+    mechanisms: list[MechanismName] = Field(
+        [], max_length=4, description="by which the words of the text attend to each other"
+    )
     text: Text
 
 
 class Compared(BaseModel):
-    """The answer of one run."""
+    """The answer of one run or mechanism."""
 
-    run: str
+    name: str
+    is_mechanism: bool = False
     error: str | None = Field(default=None, description="why it has no answer")
     looked: Looked | None = None
     model: str = ""
@@ -185,7 +206,7 @@ class Compared(BaseModel):
 
 
 class Comparisons(BaseModel):
-    """One answer for each run."""
+    """One answer for each run, then one for each mechanism."""
 
     compared: list[Compared]
 
@@ -246,6 +267,7 @@ class ExhibitEntry(BaseModel):
     paper: str
     code: str
     caption: str
+    guide: str = Field(description="the chapter of the guide about it")
     weights: list[list[float]]
     rows: list[str]
     columns: list[str]
@@ -255,6 +277,7 @@ class ExhibitList(BaseModel):
     """Every mechanism."""
 
     exhibits: list[ExhibitEntry]
+    has_docs: bool = Field(description="whether the documentation is at /docs/")
 
 
 class NamedExhibit(Given):
@@ -290,8 +313,11 @@ class RecipeList(BaseModel):
 
 
 class Upload(Given):
-    """A file of pairs, as text."""
+    """A file of one's own, as text."""
 
+    task: Literal["translate", "classify", "language"] = Field(
+        "translate", description="whether it has pairs of texts, texts with labels, or plain text"
+    )
     name: str = Field(min_length=1, max_length=200, pattern=r"\.(tsv|csv|jsonl|txt)$")
     text: str = Field(max_length=LARGEST_UPLOAD)
 

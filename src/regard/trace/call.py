@@ -37,6 +37,9 @@ class Inputs(NamedTuple):
     has_projections: bool = False  # whether the layer is known to have W_Q, W_K and W_V
 
 
+DISTRIBUTIONS = (None, "softmax", "sparsemax", "entmax15", "hard")  # None: not recorded
+
+
 @dataclass(eq=False)
 class Call:
     """A map with its name, the token lists of its rows and columns, and its provenance.
@@ -97,6 +100,11 @@ class Call:
     def title(self) -> str:
         """The role and the name, for people."""
         return f"{self.role}: {self.name}" if self.role else self.name
+
+    @property
+    def is_distribution(self) -> bool:
+        """Whether rows sum to one at most; with another normalizer they need not."""
+        return self.provenance.get("normalizer") in DISTRIBUTIONS
 
     @property
     def heads(self) -> int:

@@ -50,7 +50,7 @@ def save_trace(trace: Trace, path: str | os.PathLike[str], *, inputs: bool = Fal
     for number, call in enumerate(trace.calls):
         call.verify()
         weights = call.map.dense().detach().cpu().contiguous()
-        own = _is_distribution(call)
+        own = call.is_distribution
         _check_rows(weights, call.name, own)
         tensors[str(number)] = weights
         made_of = call.inputs if inputs else None
@@ -198,11 +198,6 @@ def _plain(provenance: dict[str, Any]) -> dict[str, Any]:
     """The provenance with NaN and infinity as text, since JSON has neither."""
     unknown = {k: str(v) for k, v in provenance.items() if isinstance(v, float) and v - v != 0}
     return {**provenance, **unknown}
-
-
-def _is_distribution(call: Call) -> bool:
-    """Whether rows are distributions; with a custom normalizer they need not be."""
-    return call.provenance.get("normalizer") in (None, "softmax", "sparsemax", "entmax15", "hard")
 
 
 def _check_rows(weights: Tensor, name: str, distribution: bool) -> None:

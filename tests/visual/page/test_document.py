@@ -189,6 +189,13 @@ def test_a_recorded_map_may_sum_to_less_than_one_and_a_query_may_see_nothing() -
     document(Trace.of_maps({"a": torch.tensor([[1.0, 0.0], [0.0, 0.0]])}, queries="ab"))
 
 
+def test_a_map_of_sigmoid_attention_may_sum_to_more_than_one() -> None:
+    recorded = {"path": "blockwise", "normalizer": "sigmoid"}
+    document(Trace([Call("gates", torch.tensor([[[0.9, 0.8], [0.1, 0.0]]]), provenance=recorded)]))
+    with pytest.raises(ValueError, match="a weight above 1"):
+        document(Trace([Call("gates", torch.tensor([[[1.9, 0.8]]]), provenance=recorded)]))
+
+
 def test_errors_name_what_cannot_be_shown(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one attention call"):
         document(Trace())

@@ -1,4 +1,4 @@
-// <studio-compare>: one input through several runs, side by side.
+// <studio-compare>: one input through several runs or mechanisms, side by side.
 
 import { element } from "regard/panel.js";
 import { Payload } from "regard/payload.js";
@@ -8,33 +8,42 @@ import { post } from "studio/api.js";
 import { InputRoom } from "studio/input_room.js";
 
 const MOST = 4;
+const MECHANISMS = [
+  "score-dot", "score-scaled_dot", "score-cosine", "score-additive", "mask-causal", "mask-window",
+  "normalizer-sparsemax", "normalizer-entmax15", "normalizer-hard", "normalizer-sigmoid", "normalizer-sink",
+];
 
 export class CompareRoom extends InputRoom {
   sections = ["strip", "heatmap"];
 
-  async build() {
+  /** Runs and mechanisms to choose from; without two runs, two mechanisms are chosen. */
+  runPicker() {
     const runs = this.studio.runs.filter((run) => run.is_trained);
-    if (runs.length < 2) {
-      const link = element("a", { href: "#/train" }, this.text("goTrain"));
-      return this.append(this.heading(), this.empty("compareEmpty", element("p", {}, link)));
-    }
-    return super.build();
+    const names = [...runs.map((run) => run.name), ...MECHANISMS];
+    const wanted = ["runs", "mechanisms"].flatMap((key) => (this.given.get(key) ?? "").split(",")).filter((name) => names.includes(name));
+    const alike = runs.filter((run) => run.task === runs[0].task).map((run) => run.name).slice(0, 2);
+    const first = alike.length > 1 ? alike : ["score-scaled_dot", "normalizer-sparsemax"];
+    this.chosen = wanted.length > 1 ? wanted.slice(0, MOST) : first;
+    const box = (value, ...label) => {
+      const input = element("input", { type: "checkbox", value, checked: this.chosen.includes(value), onchange: () => this.check(input) });
+      return element("label", { class: "check" }, input, ...label);
+    };
+    const problem = element("p", { class: "problem", role: "alert", hidden: true });
+    const ofRuns = runs.map((run) => box(run.name, ` ${run.name} `, element("span", { class: "small" }, this.about(run))));
+    const ofMechanisms = element("details", { open: this.chosen.some(isMechanism) }, element("summary", {}, this.text("mechanisms")),
+      element("p", { class: "small" }, this.text("mechanismsHelp")), element("div", { class: "checks" }, ...MECHANISMS.map((name) => box(name, ` ${this.text(name)}`))));
+    const field = element("fieldset", { class: "control runs" }, element("legend", {}, this.text("chooseRuns")), ...ofRuns, ofMechanisms, problem);
+    field.dataset.field = "runs";
+    return { field, selected: this.chosen.find((name) => !isMechanism(name)) ?? runs[0]?.name ?? null };
   }
 
-  runPicker(act) {
-    const runs = this.studio.runs.filter((run) => run.is_trained);
-    const names = runs.map((run) => run.name);
-    const wanted = (this.given.get("runs") ?? "").split(",").filter((name) => names.includes(name));
-    const first = runs.filter((run) => run.task === runs[0].task).map((run) => run.name).slice(0, 2);
-    this.chosen = wanted.length > 1 ? wanted.slice(0, MOST) : first;
-    const boxes = runs.map((run) => {
-      const box = element("input", { type: "checkbox", value: run.name, checked: this.chosen.includes(run.name), onchange: () => this.check(box) });
-      return element("label", { class: "check" }, box, ` ${run.name} `, element("span", { class: "small" }, this.about(run)));
-    });
-    const problem = element("p", { class: "problem", role: "alert", hidden: true });
-    const field = element("fieldset", { class: "control runs" }, element("legend", {}, this.text("chooseRuns")), ...boxes, problem);
-    field.dataset.field = "runs";
-    return { field, selected: this.chosen[0] };
+  chooseRun(run, text) {
+    if (run && !this.chosen.every(isMechanism)) return super.chooseRun(run, text);
+    this.example = null;
+    this.exampleSlot.hidden = true;
+    this.input.placeholder = this.text("type-words");
+    this.input.value = text ?? this.text("exampleWords");
+    return this.update();
   }
 
   check(box) {
@@ -54,11 +63,12 @@ export class CompareRoom extends InputRoom {
   }
 
   async update() {
-    this.remember({ runs: this.chosen.join(","), text: this.input.value, run: null });
+    const [runs, mechanisms] = [this.chosen.filter((name) => !isMechanism(name)), this.chosen.filter(isMechanism)];
+    this.remember({ runs: runs.join(","), mechanisms: mechanisms.join(","), text: this.input.value, run: null });
     if (!this.input.value.trim()) return this.cleared();
     if (this.chosen.length < 2) return this.problem({ message: this.text("twoRuns"), field: "runs", status: 422 });
     try {
-      const given = { runs: this.chosen, text: this.input.value };
+      const given = { runs, mechanisms, text: this.input.value };
       const found = await this.latest.run((signal) => post("/compare", given, { signal }));
       if (!found) return;
       this.problem(null);
@@ -79,10 +89,10 @@ export class CompareRoom extends InputRoom {
     this.rows(compared);
     this.shown ??= new Map();
     const panes = [];
-    for (const { run, error, looked } of compared) {
-      if (!this.shown.has(run)) this.shown.set(run, document.createElement("regard-views"));
-      const views = this.shown.get(run);
-      const pane = element("section", { class: "pane", "aria-label": run }, element("h3", {}, run), element("p", { class: "output", dir: "auto" }, looked?.output ?? ""));
+    for (const { name, error, looked } of compared) {
+      if (!this.shown.has(name)) this.shown.set(name, document.createElement("regard-views"));
+      const views = this.shown.get(name);
+      const pane = element("section", { class: "pane", "aria-label": this.title(name) }, element("h3", {}, this.title(name)), element("p", { class: "output", dir: "auto", hidden: isMechanism(name) }, looked?.output ?? ""));
       pane.append(error ? element("p", { class: "problem" }, error) : views);
       panes.push([pane, views, looked]);
     }
@@ -94,39 +104,44 @@ export class CompareRoom extends InputRoom {
 
   viewed() {}
 
+  title(name) {
+    return isMechanism(name) ? this.text(name) : name;
+  }
+
   rows(compared) {
     const heads = ["run", "model", "output", "quality", "time", "entropy"];
     const quality = (metrics) => Object.entries(metrics).filter(([name]) => name !== "loss").slice(0, 2).map(([name, value]) => `${name} ${value.toFixed(3)}`).join(", ");
     this.table.replaceChildren(element("table", {},
       element("caption", {}, this.text("compareTable")),
       element("thead", {}, element("tr", {}, ...heads.map((key) => element("th", { scope: "col" }, this.text(key))))),
-      element("tbody", {}, ...compared.map((each) => element("tr", {}, element("th", { scope: "row" }, each.run), element("td", {}, each.model),
+      element("tbody", {}, ...compared.map((each) => element("tr", {}, element("th", { scope: "row" }, this.title(each.name)), element("td", {}, each.is_mechanism ? this.text("mechanism") : each.model),
         element("td", { dir: "auto" }, each.looked?.output ?? each.error ?? ""), element("td", {}, quality(each.metrics)),
         element("td", {}, each.looked ? `${each.looked.milliseconds.toFixed(0)} ms` : ""),
-        element("td", {}, each.entropy === null ? this.text("noAttentionShort") : each.entropy.toFixed(2)))))));
+        element("td", {}, each.entropy === null ? (each.error ? "" : this.text("noAttentionShort")) : each.entropy.toFixed(2)))))));
   }
 
-  /** The mean maps from output to input of the first two runs with attention, and their difference. */
+  /** The mean maps of the first two that attend from and to the same tokens, and their difference. */
   async differ(compared) {
     const ready = [];
-    for (const { run, same_output: page } of compared) {
+    for (const { name, is_mechanism: isOwn, same_output: page } of compared) {
       if (!page) continue;
-      const payload = new Payload(page.data, (name) => page.chunks[name]);
+      const payload = new Payload(page.data, (chunk) => page.chunks[chunk]);
       const { calls } = payload.traces[0];
       const maps = [];
       let labels = null;
       for (const [index, call] of calls.entries()) {
-        if (call.queries !== "target" || call.keys !== "source" || call.kind !== "dense") continue;
+        if (call.kind !== "dense" || !(isOwn || (call.queries === "target" && call.keys === "source"))) continue;
         labels = payload.labels(call);
         for (let head = 0; head < call.heads; head++) maps.push(await payload.map(0, index, head));
       }
-      if (maps.length) ready.push({ run, labels, map: meanOf(maps) });
+      if (maps.length) ready.push({ name: this.title(name), labels, map: meanOf(maps) });
     }
-    const [a, b] = ready;
-    const fits = b && a.map.rows === b.map.rows && a.map.columns === b.map.columns;
+    const isSame = (one, other) => one !== other && [0, 1].every((side) => one.labels[side].join("\n") === other.labels[side].join("\n"));
+    const a = ready.find((one) => ready.some((other) => isSame(one, other)));
+    const b = a && ready.find((other) => isSame(a, other));
     this.difference.hidden = false;
     const title = element("h3", {}, this.text("difference"));
-    if (!fits) return this.difference.replaceChildren(title, element("p", { class: "small" }, this.text("noDifference")));
+    if (!b) return this.difference.replaceChildren(title, element("p", { class: "small" }, this.text("noDifference")));
     const rows = Array.from({ length: a.map.rows }, (_, query) => {
       const cells = Array.from({ length: a.map.columns }, (_, key) => {
         const change = b.map.cell(query, key) - a.map.cell(query, key);
@@ -137,9 +152,13 @@ export class CompareRoom extends InputRoom {
       return element("tr", {}, element("th", { scope: "row", dir: "auto" }, tokenText(a.labels[0][query])), ...cells);
     });
     const head = element("tr", {}, element("td"), ...a.labels[1].map((label) => element("th", { scope: "col", dir: "auto" }, tokenText(label))));
-    return this.difference.replaceChildren(title, element("p", { class: "small" }, this.text("differenceHelp", { first: a.run, second: b.run })),
+    return this.difference.replaceChildren(title, element("p", { class: "small" }, this.text("differenceHelp", { first: a.name, second: b.name })),
       element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": this.text("difference") }, element("table", { class: "difference" }, element("thead", {}, head), element("tbody", {}, ...rows))));
   }
+}
+
+function isMechanism(name) {
+  return MECHANISMS.includes(name);
 }
 
 customElements.define("studio-compare", CompareRoom);

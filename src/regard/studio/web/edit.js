@@ -30,9 +30,9 @@ export class EditRoom extends InputRoom {
       element("div", { class: "heading" }, element("h3", {}, this.text("edits")), element("div", { class: "files" }, this.undoButton, this.redoButton, this.resetButton)),
       element("h4", {}, this.text("hideWords")), this.words, element("h4", {}, this.text("hideHeads")), this.headButtons,
       element("h4", {}, this.text("setWeight")), element("p", { class: "small" }, this.text("setWeightHelp")), this.cell, this.list);
-    const pane = (key, output, views) => element("section", { class: "pane", "aria-label": this.text(key) }, element("h3", {}, this.text(key)), output, views);
-    this.panes = element("div", { class: "panes", hidden: true }, pane("before", this.outputs[0], this.views), pane("after", this.outputs[1], this.afterViews));
-    this.table = element("section", { class: "answer", hidden: true }, element("div", { class: "heading" }, element("h3", {}, this.text("changes")), this.files()), element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": this.text("changes") }, table));
+    const pane = (key, output, views, ...more) => element("section", { class: "pane", "aria-label": this.text(key) }, element("div", { class: "heading" }, element("h3", {}, this.text(key)), ...more), output, views);
+    this.panes = element("div", { class: "panes", hidden: true }, pane("before", this.outputs[0], this.views), pane("after", this.outputs[1], this.afterViews, this.files()));
+    this.table = element("section", { class: "answer", hidden: true }, element("h3", {}, this.text("changes")), element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": this.text("changes") }, table));
     this.append(this.heading(), this.form, this.tools, this.panes, this.table);
     const kept = this.given.get("edits");
     if (kept) {
@@ -58,6 +58,10 @@ export class EditRoom extends InputRoom {
     return this.actions.flatMap(({ edits }) => edits);
   }
 
+  get request() {
+    return { run: this.run, text: this.input.value, edits: this.edits };
+  }
+
   typed() {
     if (this.actions.length && this.looked) this.actions = []; // positions of another text
     super.typed();
@@ -73,8 +77,7 @@ export class EditRoom extends InputRoom {
     this.remember({ run: this.run, text: this.input.value, edits: kept });
     if (!this.input.value.trim()) return this.cleared();
     try {
-      const given = { run: this.run, text: this.input.value, edits: this.edits };
-      const found = await this.latest.run((signal) => post("/edit", given, { signal }));
+      const found = await this.latest.run((signal) => post("/edit", this.request, { signal }));
       if (!found) return;
       this.problem(null);
       await this.showBoth(found);
@@ -105,7 +108,7 @@ export class EditRoom extends InputRoom {
     const bar = element("span", { class: difference < 0 ? "bar worse" : "bar better", "aria-hidden": "true" });
     bar.style.width = `${Math.min(8, Math.abs(difference)) * 0.8}rem`;
     return element("tr", {}, element("th", { scope: "row", dir: "auto" }, tokenText(token)), element("td", {}, digits(before)), element("td", {}, digits(after)),
-      element("td", {}, bar, `${difference > 0 ? "+" : ""}${digits(difference)}`));
+      element("td", {}, bar, `${difference >= 0.005 ? "+" : ""}${digits(difference)}`));
   }
 
   /** A button for every source word and every head. */

@@ -4,14 +4,8 @@ import { paint } from "regard/color.js";
 import { element } from "regard/panel.js";
 import { get, post } from "studio/api.js";
 import { lines } from "studio/chart.js";
+import { CARDS, SHELVES } from "studio/gallery_texts.js";
 import { Room } from "studio/room.js";
-
-const SHELVES = { // titles that are translated; what stands in a card is in English
-  ko: {
-    "Score functions": "점수 함수", Normalizers: "정규화", Masks: "마스크", "Local and hard": "지역·하드 어텐션", "Several heads": "여러 헤드",
-    Positions: "위치", Efficient: "효율적인 어텐션", "Two inputs, levels, graphs, memory": "두 입력, 계층, 그래프, 메모리",
-  },
-};
 
 export class GalleryRoom extends Room {
   async build() {
@@ -19,8 +13,9 @@ export class GalleryRoom extends Room {
     const problem = element("p", { class: "problem", role: "alert", hidden: true });
     const top = element("div", { "data-field": "gallery" }, problem);
     this.append(element("div", { class: "intro" }, element("h2", {}, this.text("room-gallery")), element("p", { class: "small" }, this.text("galleryHelp"))), top, waiting);
-    const { exhibits } = await get("/gallery");
+    const { exhibits, has_docs: hasDocs } = await get("/gallery");
     if (!this.isConnected) return;
+    this.hasDocs = hasDocs;
     waiting.remove();
     const rooms = Map.groupBy ? Map.groupBy(exhibits, (each) => each.room) : grouped(exhibits);
     this.filter = element("input", { type: "search", value: this.given.get("find") ?? "", oninput: () => this.find() });
@@ -42,7 +37,8 @@ export class GalleryRoom extends Room {
   }
 
   card(exhibit) {
-    const { name, title, formula, paper, caption, code } = exhibit;
+    const { name, formula, paper, code, guide } = exhibit;
+    const [title, caption] = CARDS[this.studio.language]?.[name] ?? [exhibit.title, exhibit.caption];
     const cost = element("div", { class: "cost" });
     const button = this.button("measureCost", async () => {
       button.disabled = true;
@@ -55,13 +51,23 @@ export class GalleryRoom extends Room {
       button.disabled = false;
     });
     const card = element("article", { class: "exhibit" }, element("h4", {}, title), element("p", { class: "formula" }, formula),
-      element("p", { class: "small" }, paper), this.map(exhibit), element("p", { class: "small" }, caption), element("code", {}, code), button, cost);
+      element("p", { class: "small" }, paper), this.map(exhibit, title), element("p", { class: "small" }, caption), element("code", {}, code), this.guide(guide), button, cost);
     card.dataset.name = name;
     return card;
   }
 
+  /** The chapter of the guide: a link where the studio serves the documentation, or else its file. */
+  guide(chapter) {
+    const { language } = this.studio;
+    const page = `guide/${chapter}`;
+    const where = this.hasDocs
+      ? element("a", { href: `/docs/${language === "en" ? "" : `${language}/`}${page}.html`, target: "_blank", rel: "noopener" }, this.text(`guide-${chapter}`))
+      : element("code", {}, `docs/${page}${language === "en" ? "" : `.${language}`}.md`);
+    return element("p", { class: "small" }, `${this.text("guide")}: `, where);
+  }
+
   /** The map as a small picture; its rows are queries and its columns keys. */
-  map({ title, weights, rows, columns }) {
+  map({ weights, rows, columns }, title) {
     const canvas = element("canvas", { width: columns.length, height: rows.length, class: "map", role: "img", "aria-label": this.text("mapOf", { title, rows: rows.length, columns: columns.length }) });
     const context = canvas.getContext("2d");
     context.putImageData(paint(context.createImageData(columns.length, rows.length), weights.flat(), { colors: "viridis", curve: "linear", top: 1 }), 0, 0);

@@ -8,6 +8,11 @@ import { InputRoom } from "studio/input_room.js";
 
 const QUICK = ["dates", "copy", "reverse", "addition", "opposites", "classify", "pair", "recommend", "graph", "memory", "image", "language", "hard"];
 const LARGEST = 16 * 2 ** 20;
+const UPLOADS = { // what a file of one's own may hold: its columns and the settings to begin with
+  translate: { columns: ["source", "target"], settings: { "training.epochs": "10", "training.lr": "0.005" } },
+  classify: { columns: ["document", "label"], settings: { "training.epochs": "8", "training.lr": "0.01" } },
+  language: { columns: ["document"], settings: { "training.epochs": "6", "training.lr": "0.003" } },
+};
 
 export class TrainRoom extends InputRoom {
   sections = ["strip", "heatmap"];
@@ -45,10 +50,10 @@ export class TrainRoom extends InputRoom {
       ondragover: (event) => { event.preventDefault(); this.drop.classList.add("over"); },
       ondragleave: () => this.drop.classList.remove("over"),
       ondrop: (event) => { event.preventDefault(); this.drop.classList.remove("over"); if (event.dataTransfer.files[0]) this.take(event.dataTransfer.files[0]); },
-    }, this.control("upload", this.file, this.text("ownFile")), element("p", { class: "small" }, this.text("ownFileHelp")));
+    }, this.control("upload", this.file, this.text("ownFile")), this.control("task", this.kinds()), element("p", { class: "small" }, this.text(`ownFileHelp-${this.task}`)));
     this.preview ??= element("div", { class: "preview" });
     if (!this.upload) this.preview.replaceChildren();
-    const settings = this.upload ? { "training.epochs": "10", "training.lr": "0.005" } : known.settings;
+    const settings = this.upload ? UPLOADS[this.task].settings : known.settings;
     this.inputs = Object.entries(settings).map(([key, value]) => [key, value, this.settingInput(key, value)]);
     const fields = this.inputs.map(([key, , input]) => this.control(key, input, this.text(`set-${key}`)));
     this.extra = element("input", { type: "text", spellcheck: "false", placeholder: "training.warmup=100 model.embedding=32" });
@@ -56,6 +61,18 @@ export class TrainRoom extends InputRoom {
     this.recipe = known.name;
     this.form.replaceChildren(this.control("recipe", picker), this.drop, this.preview, element("div", { class: "form" }, ...fields),
       this.control("settings", this.extra), this.control("name", this.name), element("button", { type: "submit", class: "primary" }, this.text("start")));
+  }
+
+  /** What is in a file of one's own; a file that is chosen already is checked again. */
+  kinds() {
+    this.task ??= "translate";
+    const options = Object.keys(UPLOADS).map((task) => [task, this.text(`ownFile-${task}`)]);
+    return this.select(options, this.task, (task) => {
+      this.task = task;
+      this.upload = null;
+      this.fillForm(this.recipe);
+      if (this.taken) this.take(this.taken);
+    });
   }
 
   settingInput(key, value) {
@@ -74,6 +91,7 @@ export class TrainRoom extends InputRoom {
 
   /** Check a file and show its first rows. */
   async take(file) {
+    this.taken = file;
     try {
       if (file.size > LARGEST) throw new ApiError(this.text("fileTooLarge"), { field: "upload", status: 413 });
       let text;
@@ -82,7 +100,7 @@ export class TrainRoom extends InputRoom {
       } catch {
         throw new ApiError(this.text("fileNotText"), { field: "upload", status: 422 });
       }
-      const found = await post("/uploads", { name: file.name, text }).catch((error) => {
+      const found = await post("/uploads", { name: file.name, text, task: this.task }).catch((error) => {
         throw new ApiError(error.message, { field: "upload", status: error.status });
       });
       this.upload = found.upload;
@@ -90,8 +108,8 @@ export class TrainRoom extends InputRoom {
       this.name.value = this.freeName(file.name.replace(/\.\w+$/, "").replace(/[^A-Za-z0-9가-힣._-]/g, "-").replace(/^[^A-Za-z0-9가-힣]+/, "") || "mine");
       const rows = found.rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", { dir: "auto" }, cell))));
       const problems = found.skipped ? element("p", { class: "small" }, this.text("skipped", { count: found.skipped, problems: found.problems.join("; ") })) : null;
-      this.preview.replaceChildren(element("p", { role: "status" }, this.text("previewed", { name: file.name, count: found.count })), ...(problems ? [problems] : []),
-        element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": this.text("preview") }, element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, this.text("source")), element("th", { scope: "col" }, this.text("target")))), element("tbody", {}, ...rows))));
+      this.preview.replaceChildren(element("p", { role: "status" }, this.text(`previewed-${this.task}`, { name: file.name, count: found.count })), ...(problems ? [problems] : []),
+        element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": this.text("preview") }, element("table", {}, element("thead", {}, element("tr", {}, ...UPLOADS[this.task].columns.map((column) => element("th", { scope: "col" }, this.text(column))))), element("tbody", {}, ...rows))));
       this.problem(null);
     } catch (error) {
       this.problem(error, "upload");

@@ -41,7 +41,8 @@ def scan(call: Call, *, top: int, pool: int, thumb: int) -> Scan:
         thumb: most rows and columns of the thumbnail
 
     Raises:
-        ValueError: weights that are negative or not finite, or rows that do not sum to 1 (or 0)
+        ValueError: weights that are negative, above 1 or not finite, or rows of a distribution
+            that do not sum to 1 (or 0)
     """
     heads, length, width = call.shape
     height, across = min(pool, length), min(pool, width)
@@ -91,6 +92,11 @@ def _check(call: Call, block: Tensor, start: int) -> None:
     if negative.any():
         raise ValueError(f"{place(negative)} has a negative weight; give weights, not scores")
     tolerance = _tolerance(call)
+    if not call.is_distribution:  # each weight by itself, as of sigmoid
+        large = block.amax(-1) > 1 + tolerance
+        if large.any():
+            raise ValueError(f"{place(large)} has a weight above 1; give weights, not scores")
+        return
     wrong = sums > 1 + tolerance
     if "path" not in call.provenance:  # of a recorded map, less than 1 is what really happened
         wrong |= (sums < 1 - tolerance) & (sums > tolerance)

@@ -1,0 +1,68 @@
+// Titles and captions of the gallery in Korean, by the names of shelves and mechanisms; in English they come from the server.
+
+export const SHELVES = {
+  ko: {
+    "Score functions": "점수 함수", Normalizers: "정규화", Masks: "마스크", "Local and hard": "지역·하드 어텐션", "Several heads": "여러 헤드",
+    Positions: "위치", Efficient: "효율적인 어텐션", "Two inputs, levels, graphs, memory": "두 입력, 계층, 그래프, 메모리",
+  },
+};
+
+const PAIR = "쿼리는 프랑스어, 키는 영어 단어입니다.";
+const TRAINED = "쿼리는 프랑스어, 키는 영어 단어이며 이 문장 쌍으로 학습했습니다.";
+
+export const CARDS = {
+  ko: {
+    "score-dot": ["내적", PAIR],
+    "score-scaled-dot": ["스케일드 내적", PAIR],
+    "score-cosine": ["코사인 유사도", PAIR],
+    "score-general": ["일반(general)", PAIR],
+    "score-biased-general": ["편향을 더한 일반(biased general)", PAIR],
+    "score-activated-general": ["활성화 함수를 씌운 일반(activated general)", PAIR],
+    "score-additive": ["덧셈(additive)", TRAINED],
+    "score-concat": ["연결(concat)", TRAINED],
+    "score-location": ["위치(location)", TRAINED],
+    "score-soft-cap": ["소프트 캡", PAIR],
+    "score-elementwise": ["원소별 함수", PAIR],
+    "score-your-own": ["직접 만든 함수", PAIR],
+    "normalizers-softmax": ["소프트맥스", "모든 키가 조금이라도 가중치를 받습니다."],
+    "normalizers-sparsemax": ["스파스맥스", "대부분의 키는 가중치가 0입니다."],
+    "normalizers-1-5-entmax": ["1.5-엔트맥스", "소프트맥스와 스파스맥스의 중간입니다."],
+    "normalizers-hard": ["하드", "키 하나가 가중치를 모두 받습니다."],
+    "normalizers-gumbel": ["검벨", "점수에 잡음 g를 더한, 부드러운 표본입니다."],
+    "normalizers-sigmoid": ["시그모이드", "키마다 따로 계산하므로 행의 합이 1이 아닙니다."],
+    "normalizers-sink": ["싱크", "행의 합이 1보다 작습니다. 쿼리가 거의 아무것도 보지 않을 수 있습니다."],
+    "normalizers-temperature": ["온도", "1보다 크면 가중치가 더 고르게 퍼집니다."],
+    "normalizers-top-k": ["상위 k개", "두 키만 가중치를 받습니다."],
+    "masks-no-mask": ["마스크 없음", "셀프 어텐션: 모든 단어가 모든 단어를 봅니다."],
+    "masks-causal": ["인과 마스크", "뒤의 단어는 가려집니다."],
+    "masks-window": ["윈도", "앞의 두 단어와 뒤의 한 단어까지 봅니다."],
+    "masks-lengths": ["길이", "마지막 단어들은 패딩입니다."],
+    "masks-segments": ["구간", "글 세 편을 한 시퀀스에 이어 붙였습니다."],
+    "masks-packed-documents": ["이어 붙인 문서", "마스크는 & | ~로 합칩니다. 뒤의 단어도, 다른 글도 보이지 않습니다."],
+    "masks-prefix-lm": ["접두사 언어 모델", "앞부분의 단어들은 서로를 보고, 나머지는 자기 앞만 봅니다."],
+    "masks-window-with-sinks": ["싱크가 있는 윈도", "윈도가 지나가도 첫 단어는 계속 보입니다."],
+    "masks-window-with-global-tokens": ["전역 토큰이 있는 윈도", "두 단어는 모두를 보고, 모두에게 보입니다."],
+    "masks-blocks": ["블록", "네 단어씩 묶은 블록의 무늬입니다."],
+    "local-local-monotonic": ["지역, 단조", "윈도가 차례로 움직입니다."],
+    "local-local-predictive": ["지역, 예측", "쿼리마다 볼 위치를 예측합니다. 여기서는 맞는 위치를 주었습니다."],
+    "local-hard": ["하드", "값 하나만 가져옵니다. 직통(straight-through) 추정, 검벨 잡음, REINFORCE로 학습합니다."],
+    "several-multi-head-head-0": ["멀티 헤드, 헤드 0", "헤드마다 단어를 따로 투영합니다."],
+    "several-grouped-query-head-0": ["그룹 쿼리, 헤드 0", "헤드 네 개가 키 한 벌을 함께 씁니다."],
+    "several-multi-dimensional-feature-0": ["다차원, 특징 0", "특징마다 맵이 따로 있습니다."],
+    "several-differential-head-0": ["차분, 헤드 0", "맵 두 개의 차이입니다. 바로 앞 단어를 보도록 학습했고, 음수는 0으로 보입니다."],
+    "several-latent-head-0": ["잠재, 헤드 0", "키와 값을 작은 벡터 하나에서 만듭니다. 바로 앞 단어를 보도록 학습했습니다."],
+    "several-pooling-head-0": ["풀링, 헤드 0", "학습된 쿼리 세 개가 문장을 요약합니다. 주어, 동사, 날짜를 찾도록 학습했습니다."],
+    "positions-sinusoidal": ["사인파", "위치끼리만 비교했습니다. 가까운 위치일수록 비슷합니다."],
+    "positions-rotary": ["회전(RoPE)", "모든 자리에 같은 단어를 두었으므로 거리만 남습니다."],
+    "positions-alibi": ["ALiBi", "먼 키일수록 점수를 깎습니다."],
+    "positions-yarn": ["YaRN", "모든 자리에 같은 단어를 두었습니다. 거리의 영향은 줄고 점수의 영향은 커집니다."],
+    "positions-relative-bias": ["상대 위치 편향", "모든 자리에 같은 단어를 두었습니다. 바로 앞 단어를 보도록 학습했습니다."],
+    "efficient-efficient-attention": ["효율적인 어텐션", "실제로는 계산하지 않는, 암묵적인 맵입니다."],
+    "efficient-efficient-causal": ["효율적인 어텐션, 인과", "계속 갱신되는 상태가 과거를 대신합니다."],
+    "efficient-gated-delta-recurrence": ["게이트 델타 순환", "스스로 줄어들고 고쳐지는 상태의 암묵적인 맵입니다. 음수는 0으로 보입니다."],
+    "two-co-attention": ["코어텐션", "두 문장의 친화도(affinity)로, W_b = 1 / d입니다. 음수는 0으로 보입니다."],
+    "two-hierarchical": ["계층적 어텐션", "길이가 다른 두 문장입니다. 주어와 달 이름을 찾도록 학습했습니다."],
+    "two-graph-attention": ["그래프 어텐션", "단어는 이웃과 자기 자신에 이어져 있습니다. 다음 단어를 보도록 학습했습니다."],
+    "two-memory-neural-turing-machine": ["메모리(뉴럴 튜링 머신)", "단어마다 읽기 헤드가 보는 곳입니다. 한 칸씩 옮겨 가도록 학습했습니다."],
+  },
+};
