@@ -244,3 +244,17 @@ def test_the_three_attentions_have_explicit_roles() -> None:
             "attentionde": ("masked decoder self-attention", "target", "target"),
             "memory_attentionde": ("encoder–decoder attention", "target", "source"),
         }
+
+
+def test_sublayers_of_post_norm_add_little_at_the_start():
+    def sizes(norm: str) -> dict[str, float]:
+        model = Transformer(SOURCE, TARGET, norm=norm, dim=64, heads=2, hidden=64, layers=2)
+        layer = model.decoder.layers[1].memory_attention
+        names = ("query_projection", "key_projection", "value_projection", "output_projection")
+        return {name: getattr(layer, name).weight.std().item() for name in names}
+
+    glorot, gain = (2 / (64 + 64)) ** 0.5, (8 * 2) ** -0.25  # Wang et al. 2022, figure 2
+    assert all(abs(size / glorot - 1) < 0.1 for size in sizes("pre").values())
+    query, key, value, output = (size / glorot for size in sizes("post").values())
+    assert abs(query - 1) < 0.1 > abs(key - 1)
+    assert abs(value / gain - 1) < 0.1 > abs(output / gain - 1)

@@ -3,6 +3,7 @@
 from copy import deepcopy
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from regard.core.mask import Mask
@@ -12,6 +13,9 @@ from regard.layers.reorder import BatchReorder, as_reorder
 from regard.layers.role import DECODER_SELF, ENCODER_DECODER, SELF, AttentionRole
 from regard.layers.transformer import DecoderLayer, EncoderLayer
 from regard.models.options import find_norm
+
+ADDING = ("value_projection", "output_projection", "feed_forward")
+"""Parameters that determine the size of what a sublayer adds to its input."""
 
 
 class StackState(NamedTuple):
@@ -45,7 +49,8 @@ class Stack(nn.Module):
         layer: `EncoderLayer` or `DecoderLayer`
         layers: number of layers
         dim: width of inputs and outputs
-        norm: "post" as in the paper, or "pre", which adds a norm after the last layer
+        norm: "post" as in the paper, or "pre", which adds a norm after the last layer; with
+            "post" what sublayers add starts small
         attention_dropout: of the attention weights, in train mode; `dropout` if None. Efficient
             attention has no weights to drop
         role: of the self-attentions, for traces; that of decoder layers is known
@@ -72,6 +77,8 @@ class Stack(nn.Module):
             for part in self.layers.modules():
                 if isinstance(part, MultiHeadAttention):
                     part.dropout = attention_dropout
+        if norm == "post":
+            self._start_small((8 * layers) ** -0.25)
         self.set_roles(role)
 
     @classmethod
@@ -89,6 +96,17 @@ class Stack(nn.Module):
         new.norm = nn.Identity() if stack.norm is None else deepcopy(stack.norm)
         new.set_roles(role)
         return new.train(stack.training)
+
+    @torch.no_grad()
+    def _start_small(self, gain: float) -> None:
+        """Scale the initial weights of what sublayers add. Wang et al. 2022, figure 2.
+
+        If a sublayer adds as much as there is, the norm after it shrinks its input by √2: after
+        all layers little is left of a token, and of the gradient of the layers below.
+        """
+        for name, weight in self.layers.named_parameters():
+            if weight.dim() > 1 and any(part in name for part in ADDING):
+                weight *= gain
 
     def set_roles(self, role: AttentionRole) -> None:
         """Give every attention its role, for traces."""
