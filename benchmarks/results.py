@@ -42,7 +42,7 @@ ROWS = {
     "en-de": Row("Multi30k en→de", "Transformer-tiny", "multi30k", ("bleu",)),
     "en-de-post": Row(
         "Multi30k en→de", "Transformer-tiny, post-norm", "multi30k", ("bleu",),
-        ("model.norm=post", "training.lr=0.0014", "training.warmup=4000"),
+        ("model.norm=post",),
     ),
     "de-en": Row("Multi30k de→en", "Bahdanau, 256 units", "multi30k-de-en", ("bleu",)),
     "en-fr-additive": Row("Multi30k en→fr", "Luong, additive score", "multi30k-en-fr", ("bleu",)),
