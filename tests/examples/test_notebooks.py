@@ -1,4 +1,4 @@
-"""The notebooks of examples/ run from the first to the last cell, and are stored without outputs."""
+"""The notebooks of examples/ run as they are, and are stored without outputs."""
 
 from pathlib import Path
 
