@@ -134,7 +134,7 @@ export class CompareRoom extends InputRoom {
         labels = payload.labels(call);
         for (let head = 0; head < call.heads; head++) maps.push(await payload.map(0, index, head));
       }
-      if (maps.length) ready.push({ name: this.title(name), labels, map: meanOf(maps) });
+      if (maps.length) ready.push({ name: this.title(name), isOwn, labels, map: meanOf(maps) });
     }
     const isSame = (one, other) => one !== other && [0, 1].every((side) => one.labels[side].join("\n") === other.labels[side].join("\n"));
     const a = ready.find((one) => ready.some((other) => isSame(one, other)));
@@ -152,7 +152,7 @@ export class CompareRoom extends InputRoom {
       return element("tr", {}, element("th", { scope: "row", dir: "auto" }, tokenText(a.labels[0][query])), ...cells);
     });
     const head = element("tr", {}, element("td"), ...a.labels[1].map((label) => element("th", { scope: "col", dir: "auto" }, tokenText(label))));
-    return this.difference.replaceChildren(title, element("p", { class: "small" }, this.text("differenceHelp", { first: a.name, second: b.name })),
+    return this.difference.replaceChildren(title, element("p", { class: "small" }, a.isOwn ? "" : `${this.text("sameOutput")} `, this.text("differenceHelp", { first: a.name, second: b.name })),
       element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": this.text("difference") }, element("table", { class: "difference" }, element("thead", {}, head), element("tbody", {}, ...rows))));
   }
 }
