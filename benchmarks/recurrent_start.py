@@ -2,16 +2,18 @@
 
     python -m benchmarks.recurrent_start            # the first batch alone
     python -m benchmarks.recurrent_start --steps 600
+    python -m benchmarks.recurrent_start --maps RUN     # of a trained Luong model
 
 Compares two ways to initialise the same models on the same batches: torch's (uniform ±1/√hidden
 for matrices and biases, embeddings of size 1/√dim, general scores with small entries) and this
 library's. Prints how much states and features differ between tokens, the gradient that reaches
-each recurrent layer, and the validation loss.
+each recurrent layer, and the validation loss. With `--maps`, how sharp the maps of a run are.
 """
 
 import argparse
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +21,9 @@ from torch import Tensor, nn
 from regard.core.score import General
 from regard.models import Tokens
 from regard.recipes import load_recipe
+from regard.tasks import load
 from regard.tasks.translate import TranslateTask, target_features
-from regard.training import read_config
+from regard.training import read_config, read_run_config
 
 MODELS = {
     "Luong, general score": ("multi30k-en-fr", "general"),
@@ -94,12 +97,33 @@ def validation_loss(task: TranslateTask, model: nn.Module) -> float:
     return total / count
 
 
+@torch.no_grad()
+def sharpness(run: Path) -> str:
+    """The entropy of a Luong model's maps and the deviation of its scores, in the first batch."""
+    model = load(run).model
+    batch = next(TranslateTask.from_config(read_run_config(run), run).evaluation_batches())
+    memory, decoder = model.encode(batch.source, batch.source_lengths), model.decoder
+    given = decoder.embedding(batch.target[:, :-1])
+    states, _ = decoder.recurrent(given, decoder.bridge(memory))
+    scores = decoder.attention.score(states, memory.states)  # (batch, T, S)
+    hidden = torch.arange(scores.shape[-1]) >= batch.source_lengths[:, None, None]
+    map = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    entropy = torch.special.entr(map).sum(-1).mean()
+    deviation = scores[~hidden.expand_as(scores)].std()
+    return f"{run}: entropy {entropy:.2f} nats, deviation of scores {deviation:.1f}"
+
+
 def main() -> None:
     """Print one block for each model and initialisation."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=0, help="train for this many steps")
     parser.add_argument("--only", default="", help="models whose name contains this")
+    parser.add_argument("--maps", type=Path, nargs="+", default=[], help="runs")
     wanted = parser.parse_args()
+    for run in wanted.maps:
+        print(sharpness(run), flush=True)
+    if wanted.maps:
+        return
     for name, (recipe, score) in MODELS.items():
         if wanted.only not in name:
             continue
