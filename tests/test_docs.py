@@ -20,7 +20,7 @@ BOTH = ("start", "guide", "how_to")  # folders of docs/ whose pages are in both 
 OWN_TEXT = ("step_by_step.ko.md",)  # whose code draws a Korean sentence
 PICTURE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
 LINK = re.compile(r"(?<!!)\[(?:[^\[\]]|!\[[^\]]*\]\([^)]*\))*\]\(([^)\s]+)\)")
-COMMAND = re.compile(r"^`(?:regard|make|torchrun|pip|python|mkdocs)\b[^`]*`$")
+COMMAND = re.compile(r"`((?:regard|make|torchrun|pip|python) [^`\n]+)`")
 
 
 def english(page: Path) -> Path:
@@ -44,7 +44,7 @@ def outline(page: Path) -> dict[str, list[str]]:
     """What a page and its translation have in common."""
     text = prose(page)
     code = [without_comments(found[2]) for found in FENCE.findall(page.read_text("utf-8"))]
-    commands = {code for code in re.findall(r"`[^`\n]+`", text) if COMMAND.match(code)}
+    commands = {command for command in COMMAND.findall(text) if command not in "".join(code)}
     return {
         "headings": re.findall(r"^(#+) ", text, re.MULTILINE),
         "code": code,
@@ -98,6 +98,12 @@ def test_no_link_of_a_page_is_broken(page):
         ):
             broken.append(link)
     assert broken == []
+
+
+def test_every_page_is_in_the_navigation():
+    listed = re.findall(r"[\w/]+\.md", (ROOT / "mkdocs.yml").read_text("utf-8"))
+    pages = [page.relative_to(DOCS) for page in PAGES if DOCS in page.parents]
+    assert {str(page) for page in pages if ".ko." not in page.name} == {*listed}
 
 
 class Loaded(HTMLParser):

@@ -92,12 +92,12 @@ def test_a_wrong_command_line_is_found():
     assert unparsed(["conjure"]) == "there is no command conjure"
 
 
-def test_the_page_of_keys_is_what_the_command_prints():
-    from regard.cli.keys import describe_keys
+@pytest.mark.parametrize("name", ["reference/cli.md", "reference/recipes.md", "configuration.md"])
+def test_a_page_of_the_reference_is_what_is_generated(name):
+    from docs.tools.reference import PAGES
 
-    page = (ROOT / "docs" / "configuration.md").read_text("utf-8")
-    (listed,) = blocks(page, "text")
-    assert listed == describe_keys() + "\n", "regenerate it: regard train --keys"
+    page = (ROOT / "docs" / name).read_text("utf-8")
+    assert page == PAGES[name](), "regenerate it: make reference"
 
 
 def python_blocks() -> list:
