@@ -169,7 +169,7 @@ def load_ctranslate2(folder: Path, about: dict[str, Any]) -> "CTranslate2Model":
     try:
         translator = Translator(
             str(folder),
-            compute_type=str(about["dtype"]),
+            compute_type="default",  # that of the weights, or float32 if the processor lacks it
             inter_threads=1,
             intra_threads=torch.get_num_threads(),
         )

@@ -61,7 +61,7 @@ Without regard's decoding (tokens are named after their ids, since two may look 
 import ctranslate2
 from regard.data import load_tokenizer
 
-translator = ctranslate2.Translator(".", compute_type="{dtype}")
+translator = ctranslate2.Translator(".")
 source, target = load_tokenizer("tokenizer.source.json"), load_tokenizer("tokenizer.target.json")
 found = translator.translate_batch([[f"t{{i}}" for i in source.encode({text!r})]])
 print(target.decode([int(token[1:]) for token in found[0].hypotheses[0]]))
@@ -112,7 +112,7 @@ def readme(predictor: Predictor, name: str, about: dict[str, Any]) -> str:
         return text + PROGRAM.format(file=about["files"][0])
     text += WITH_REGARD
     if target == "ctranslate2":
-        return text + TRANSLATE_CTRANSLATE2.format(dtype=about["dtype"], text="a b c")
+        return text + TRANSLATE_CTRANSLATE2.format(text="a b c")
     if predictor.task == "translate":
         frames = getattr(predictor, "source", None) is None
         read = "source = np.zeros((1, 7, WIDTH), np.float32)  # your frames"
