@@ -9,6 +9,7 @@ how the library computes it.
 
 import argparse
 import itertools
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.data import Batch
-from regard.models import Seq2Seq
 from regard.recipes import load_recipe
 from regard.tasks.translate import TranslateTask
 from regard.training import read_config
@@ -28,10 +28,10 @@ class PlainGNMT(nn.Module):
     """Wu et al. 2016, section 3: torch's LSTMs, packed sequences and additive attention.
 
     Args:
-        model: whose sizes and weights are copied
+        model: the library's, whose sizes and weights are copied
     """
 
-    def __init__(self, model: Seq2Seq) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         source = model.encoder.embedding.weight
         target = model.decoder.embedding.weight
@@ -82,10 +82,10 @@ class PlainGNMT(nn.Module):
         return torch.tanh(project(torch.cat((end[0], end[1]), -1))).unsqueeze(0)
 
     @torch.no_grad()
-    def _copy(self, model: Seq2Seq) -> None:
+    def _copy(self, model: Any) -> None:
         decoder = model.decoder
         theirs = [*model.encoder.recurrent.layers, *decoder.bottom.layers, *decoder.upper.layers]
-        ours = [self.bottom_reader, *self.readers, self.bottom_writer, *self.writers]
+        ours: list[Any] = [self.bottom_reader, *self.readers, self.bottom_writer, *self.writers]
         for mine, layer in zip(ours, theirs, strict=True):
             mine.load_state_dict(layer.state_dict())
         layers = len(self.readers) + 1
@@ -98,7 +98,7 @@ class PlainGNMT(nn.Module):
         self.output.load_state_dict(model.output.state_dict())
 
 
-def _packed(layer: nn.LSTM, x: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+def _packed(layer: nn.Module, x: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Run over the real positions; the rest of the output is zero."""
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     y, end = layer(packed)
@@ -114,7 +114,7 @@ def main() -> None:
     task = TranslateTask.from_config(read_config(load_recipe("multi30k-en-fr-gnmt"), changes))
     torch.manual_seed(0)
     ours = task.build().train()
-    plain = PlainGNMT(ours)  # type: ignore[arg-type]
+    plain = PlainGNMT(ours)
     optimizers = [torch.optim.Adam(model.parameters(), LEARNING_RATE) for model in (ours, plain)]
     batches = (
         task.batch(epoch, i) for epoch in itertools.count() for i in range(task.steps(epoch))

@@ -42,7 +42,7 @@ def start_as_torch(model: Transformer) -> None:
     for stack in (model.encoder, model.decoder):
         for name, weight in stack.layers.named_parameters():
             if weight.dim() > 1 and any(part in name for part in ADDING):
-                weight *= (8 * len(stack.layers)) ** 0.25
+                weight.mul_((8 * len(stack.layers)) ** 0.25)
 
 
 def first_batch(task: TranslateTask, model: Transformer) -> str:

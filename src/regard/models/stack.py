@@ -106,7 +106,7 @@ class Stack(nn.Module):
         """
         for name, weight in self.layers.named_parameters():
             if weight.dim() > 1 and any(part in name for part in ADDING):
-                weight *= gain
+                weight.mul_(gain)
 
     def set_roles(self, role: AttentionRole) -> None:
         """Give every attention its role, for traces."""
