@@ -11,12 +11,16 @@ from regard.analysis.ablation import (
 from regard.analysis.alignment import (
     AlignmentHead,
     AlignmentScore,
-    Gold,
     alignment_error,
     links,
     rank_heads,
-    read_pharaoh,
     shifted,
+)
+from regard.analysis.alignment_file import (
+    Gold,
+    read_alignments,
+    read_naacl,
+    read_pharaoh,
     write_pharaoh,
 )
 from regard.analysis.faithfulness import (
@@ -69,6 +73,8 @@ __all__ = [
     "occlusion",
     "offset_share",
     "rank_heads",
+    "read_alignments",
+    "read_naacl",
     "read_pharaoh",
     "redundancy",
     "rollout",

@@ -1,7 +1,4 @@
-"""Word alignments: read off maps, scored against gold alignments, in the Pharaoh format.
-
-A line such as "0-0 1-2 2?1" holds the links of a pair of sentences, source-target each.
-"""
+"""Word alignments: read off maps, and scored against gold alignments."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -9,67 +6,8 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.analysis.alignment_file import Gold, Links
 from regard.analysis.heads import checked
-
-Links = frozenset[tuple[int, int]]
-"""Pairs of a source position and a target position, from 0."""
-
-MARKS = {"-": True, "?": False, "p": False}
-"""The marks between the two positions of a link, and whether they mean a sure one."""
-
-
-class Gold(NamedTuple):
-    """The links that annotators drew: sure ones, and those that are at least possible."""
-
-    sure: Links
-    possible: Links  # with the sure ones
-
-
-def read_pharaoh(lines: Iterable[str], *, first: int = 0, swap: bool = False) -> list[Gold]:
-    """Read alignments, a line each; `i?j` and `ipj` are possible links, `i-j` is a sure one.
-
-    >>> (gold,) = read_pharaoh(["1-1 2?3"], first=1)
-    >>> sorted(gold.sure), sorted(gold.possible)
-    ([(0, 0)], [(0, 0), (1, 2)])
-
-    Args:
-        lines: one for each pair of sentences; an empty line is a pair without links
-        first: the number of the first word, 0 or 1
-        swap: whether links are target-source
-
-    Raises:
-        ValueError: with the number of the line and the invalid link
-    """
-    if first not in (0, 1):
-        raise ValueError(f"words are counted from 0 or 1, got first={first}")
-    return [_gold(line, number, first, swap) for number, line in enumerate(lines, start=1)]
-
-
-def write_pharaoh(links: Iterable[tuple[int, int]], *, first: int = 0) -> str:
-    """Write links as a line, in order.
-
-    >>> write_pharaoh({(1, 0), (0, 2)})
-    '0-2 1-0'
-    """
-    return " ".join(f"{source + first}-{target + first}" for source, target in sorted(links))
-
-
-def _gold(line: str, number: int, first: int, swap: bool) -> Gold:
-    sure: set[tuple[int, int]] = set()
-    possible: set[tuple[int, int]] = set()
-    for word in line.split():
-        mark = next((mark for mark in MARKS if mark in word), None)
-        left, _, right = word.partition(mark or "-")
-        if mark is None or not (left.isdecimal() and right.isdecimal()):
-            raise ValueError(f"line {number}: {word!r} is not a link such as 0-1, 0?1 or 0p1")
-        pair = int(left) - first, int(right) - first
-        if min(pair) < 0:
-            raise ValueError(f"line {number}: {word!r} in an alignment that counts from {first}")
-        pair = pair[::-1] if swap else pair
-        possible.add(pair)
-        if MARKS[mark]:
-            sure.add(pair)
-    return Gold(frozenset(sure), frozenset(possible))
 
 
 class AlignmentScore(NamedTuple):

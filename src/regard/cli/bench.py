@@ -98,6 +98,34 @@ def decoding(
     )
 
 
+@bench.command(epilog="Example: regard bench recommend --quick --recbole /tmp/recbole")
+def recommend(
+    data: Annotated[
+        Path | None, option("A folder of MovieLens, or a CSV. [default: generated]", "PATH")
+    ] = None,
+    quick: Annotated[
+        bool, flag("--quick", "Without tuned factorisation and other variants of ours.")
+    ] = False,
+    json: Rows = None,
+    recbole: Annotated[
+        Path | None,
+        option("Also train RecBole 1.2.1 in this virtual environment, created if missing, on "
+               "MovieLens-100k, which comes with it.", "VENV", name="--recbole", file_okay=False),
+    ] = None,
+    minutes: Annotated[float, option("Longest training of a model of RecBole.", "N", 0)] = 120.0,
+) -> None:  # fmt: skip
+    """The recommender against baselines, and RecBole's BPR and SASRec.
+
+    The last choice of each user is ranked among all items that the user does not have.
+    """
+    _check(json)
+    if data is not None and recbole is not None:
+        raise typer.BadParameter("--recbole brings its own data: leave out --data")
+    _benchmark("recommend").main(
+        data=data, quick=quick, json_file=json, recbole=recbole, minutes=minutes
+    )
+
+
 def _check(*files: Path | None) -> None:
     for file in files:
         if file is not None:

@@ -10,7 +10,9 @@ from regard.cli.options import Beam, Device, Json, Penalty, Run, flag, option
 from regard.cli.output import sanitize, write_json
 
 if TYPE_CHECKING:
+    from regard.data import Pairs
     from regard.evaluation import TranslationReport
+    from regard.tasks import Translator
 
 PERCENT = ("exact", "cer", "per", "wer", "accuracy")
 
@@ -30,6 +32,13 @@ def evaluate(
         int | None, option("translate: worst cases to show. [default: 5]", "N", 0)
     ] = None,
     lowercase: Annotated[bool, flag("--lowercase", "translate: ignore case in BLEU.")] = False,
+    alignments: Annotated[
+        Path | None,
+        option("translate: gold word alignments (Pharaoh or NAACL) to score maps by.", "FILE"),
+    ] = None,
+    one_based: Annotated[
+        bool, flag("--one-based", "Words of a Pharaoh file are counted from 1, not 0.")
+    ] = False,
     changes: Annotated[
         list[str] | None,
         option(
@@ -44,6 +53,8 @@ def evaluate(
     Texts: exact match, error rates, BLEU, chrF and perplexity, with 95 % confidence intervals in
     brackets, and the worst cases. Other tasks: what training measures, on the held-out data.
     A file of --data has the columns of the data of the run, unless --set names others.
+    With --alignments nothing is translated: the alignment error rate, precision and recall of every
+    layer's average, of the best head and of a guided one are printed.
     """
     from regard.tasks import evaluate_run, load
     from regard.training import read_run_config
@@ -53,7 +64,7 @@ def evaluate(
     if task != "translate":
         given = {
             "--split": split, "--beam": beam, "--penalty": penalty,
-            "--shown": shown, "--lowercase": lowercase or None,
+            "--shown": shown, "--lowercase": lowercase or None, "--alignments": alignments,
         }  # fmt: skip
         for name, value in given.items():
             if value is not None and value != []:
@@ -71,6 +82,8 @@ def evaluate(
         return
     from regard.evaluation import evaluate_translator
 
+    if one_based and alignments is None:
+        raise typer.BadParameter("--one-based is for the file of --alignments")
     if split not in (None, "test", "valid"):
         raise typer.BadParameter(f"--split is test or valid, got {split}")
     if split is not None and data:
@@ -79,6 +92,8 @@ def evaluate(
     if len(data or []) > 2:
         raise typer.BadParameter("give --data once, or twice for two aligned files")
     pairs = model.read(data, **settings) if data else model.pairs(split or "test")
+    if alignments is not None:
+        return _score_alignments(model, pairs, alignments, first=int(one_based), as_json=as_json)
     print(f"translating {len(pairs):,} pairs", file=sys.stderr)
     report = evaluate_translator(
         model,
@@ -114,6 +129,34 @@ def _measure_file(
     if len(data) > 1:
         raise typer.BadParameter("two aligned files are for the task translate: give --data once")
     return load(run, device=device).evaluate(data[0], **settings)
+
+
+def _score_alignments(
+    model: "Translator", pairs: "Pairs", file: Path, *, first: int, as_json: bool
+) -> None:
+    from regard.analysis import read_alignments
+    from regard.data.files import text_lines
+    from regard.tasks.alignment_scores import score_alignments
+
+    try:
+        gold = read_alignments((line for _, line in text_lines(file)), len(pairs), first=first)
+        found = score_alignments(model, pairs, gold)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+    if as_json:
+        return write_json({"alignments": [each.as_dict() for each in found]}, indent=2)
+    sure, possible = (sum(map(len, kind)) for kind in zip(*gold, strict=True))
+    print(f"{len(pairs):,} pairs, {sure:,} sure links of {possible:,} possible ones\n")
+    names = [f"{kind}, {name}" for kind, name, *_ in found]
+    names = [
+        name if each.head is None else f"{name}, head {each.head}"
+        for name, each in zip(names, found, strict=True)
+    ]
+    width = max(map(len, names))
+    print(f"{'':<{width}}    AER  precision  recall  shift")
+    for name, each in zip(names, found, strict=True):
+        aer, precision, recall = (f"{100 * rate:.1f} %" for rate in each.score)
+        print(f"{name:<{width}}{aer:>9}{precision:>9}{recall:>9}{each.shift:>5}")
 
 
 def _table(found: "TranslationReport") -> str:

@@ -145,6 +145,15 @@ def evaluating(model: Model) -> Iterator[None]:
         model.train(training)
 
 
+def encoder_decoder_attentions(model: Any) -> dict[nn.Module, str]:
+    """The modules of a model that attend to the encoder, in order, and their names."""
+    return {
+        module: name
+        for name, module in model.named_modules()
+        if getattr(module, "role", None) == ENCODER_DECODER
+    }
+
+
 @contextmanager
 def recording(model: Model, wanted: bool) -> Iterator[Callable[[], Weights | None]]:
     """Record the encoder–decoder attention of a model, step by step.
@@ -155,11 +164,7 @@ def recording(model: Model, wanted: bool) -> Iterator[Callable[[], Weights | Non
     if not wanted:
         yield lambda: None
         return
-    names = {
-        module: name
-        for name, module in model.named_modules()
-        if getattr(module, "role", None) == ENCODER_DECODER
-    }
+    names = encoder_decoder_attentions(model)
     with record() as calls:
 
         def last_step() -> Weights:

@@ -34,6 +34,10 @@ class Data(Settings):
         None, description="if neither valid nor test is given, both are held out of train"
     )
     test: Files | None = Field(None, description="a file of pairs, or two aligned files")
+    alignments: str | None = Field(
+        None,
+        description="a Pharaoh or NAACL file of the word alignments of train, for loss.guided",
+    )
     format: Literal["tsv", "csv", "jsonl", "parquet", "dataset", "dict", "txt", "npz"] | None = (
         Field(None, description="by default, by the name; dataset is a directory of save_to_disk")
     )

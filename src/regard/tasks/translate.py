@@ -1,6 +1,7 @@
 """Translation and related tasks: a source sequence becomes a target sequence."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.analysis import read_alignments
 from regard.data import (
     DATASETS,
     GENERATED,
@@ -20,12 +22,15 @@ from regard.data import (
     Pairs,
     Tokenizer,
     encode_pairs,
+    fingerprint,
     load_tokenizer,
     train_tokenizer,
     train_tokenizers,
 )
+from regard.data.files import text_lines
 from regard.decoding import greedy
 from regard.tasks.classification import table
+from regard.tasks.guided import GuidedAlignment, guided_attention, recorded
 from regard.tasks.parallel_corpus import Data, Picked, Splits
 from regard.tasks.settings import ConfiguredTask
 from regard.tasks.translator import SOURCE, TARGET, Translator
@@ -42,6 +47,9 @@ class LossSettings(Settings):
 
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="share of a target's probability that goes to all tokens"
+    )
+    guided: float = Field(
+        0.0, ge=0, description="weight of the loss of a head that learns data.alignments, e.g. 0.05"
     )
 
 
@@ -75,6 +83,7 @@ class TranslateTask(ConfiguredTask):
         self.source_tokenizer, self.target_tokenizer = self._tokenizers(run)
         self.corpus = self._encoded("train", self.train)
         self.valid_corpus = self._encoded("valid", self.valid)
+        self.guided = self._guided()
         self.kept = self._short_enough(self.corpus, "train on")
         valid = self._short_enough(self.valid_corpus, "validate with")
         self.valid_left_out = 0 if valid is None else len(self.valid) - len(valid)
@@ -110,13 +119,17 @@ class TranslateTask(ConfiguredTask):
         return self.corpus.batch(index if self.kept is None else self.kept[index].tolist())
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        """Return the cross entropy of the target tokens, summed."""
-        features, tokens = target_features(model, batch)
+        """Return the cross entropy of the target tokens, summed, and that of a guided head."""
+        guided = self.guided
+        with recorded([guided_attention(model)]) if guided else nullcontext([]) as calls:
+            features, tokens = target_features(model, batch)
         output: nn.Linear = model.output
         smoothing = self.loss_settings.label_smoothing
         total = vocabulary_loss(
             features, output.weight, output.bias, tokens, label_smoothing=smoothing
         )
+        if guided:
+            total = total + self.loss_settings.guided * guided.loss(calls, batch)
         return Loss(total, len(tokens))
 
     @torch.no_grad()
@@ -149,6 +162,13 @@ class TranslateTask(ConfiguredTask):
         if self.source_tokenizer is not None:
             self.source_tokenizer.save(run / SOURCE)
         self.target_tokenizer.save(run / TARGET)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return fingerprints of the data, with that of the alignments if there are any."""
+        found = super().fingerprint()
+        if self.guided:
+            found["alignments"] = fingerprint(self.guided.links)
+        return found
 
     def describe(self) -> str:
         """Return statistics of the data as a table."""
@@ -213,6 +233,24 @@ class TranslateTask(ConfiguredTask):
                 raise ValueError("[data] sources are frames: they have no tokenizer to choose")
             return None, train_tokenizer(target, self.train.targets, **size)
         return train_tokenizers(self.train, source, target, joint=data.joint, **size)
+
+    def _guided(self) -> GuidedAlignment | None:
+        """The alignments of the training pairs; None without guided alignment."""
+        file = self.data.alignments
+        if (file is None) != (self.loss_settings.guided == 0):
+            raise ValueError("guided alignment needs both data.alignments and loss.guided > 0")
+        if file is None:
+            return None
+        sources = self.train.sources
+        whole = len(sources.entries if isinstance(sources, Picked) else sources)
+        try:
+            gold = read_alignments((line for _, line in text_lines(file)), whole)
+            if isinstance(sources, Picked):
+                gold = [gold[int(place)] for place in sources.positions]
+            tokenizers = self.source_tokenizer, self.target_tokenizer
+            return GuidedAlignment.of(gold, self.train, *tokenizers)
+        except ValueError as error:
+            raise ValueError(f"data.alignments {file}: {error}") from error
 
     def _encoded(self, split: str, pairs: Pairs) -> Encoded:
         store = None if self.data.store is None else Path(self.data.store) / split

@@ -23,7 +23,7 @@ Count = Annotated[int, Field(ge=1)]
 
 PATHS = {
     *("train", "valid", "test", "path", "folder", "store", "nodes", "edges", "users", "items"),
-    *("images", "labels", "test_images", "test_labels"),
+    *("images", "labels", "test_images", "test_labels", "alignments"),
 }
 """The keys of `[data]` that name files and directories, of all tasks."""
 
