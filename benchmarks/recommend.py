@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.recbole import MODELS, convert, measure_peer, python_of
+from benchmarks.recbole_peer import MODELS, convert, measure_peer, python_of
 from regard.recipes import load_recipe
 from regard.tasks.recommend import RecommendTask
 from regard.training import read_config, train

@@ -114,7 +114,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_formula(alignments):
     [
         "{kind='luong', embedding=3, hidden=5}",
         "{kind='luong', embedding=3, hidden=5, feeding=true}",
-        "{kind='luong', embedding=3, hidden=5, attention='predictive', window=2}",
+        "{kind='luong', embedding=3, hidden=5, attention='predictive', window=20}",
         "{kind='bahdanau', embedding=3, hidden=5}",
         "{kind='gnmt', embedding=3, hidden=5, layers=2}",
     ],

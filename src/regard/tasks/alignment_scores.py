@@ -73,11 +73,9 @@ def _word_maps(
 ) -> list[dict[str, Tensor]]:
     """For each pair, maps (heads, target words, source words) by the name of the attention."""
     model, source, target = translator.model, translator.source, translator.target
-    encoded = [
-        (text if source is None else source.encode(text), target.encode(written))
-        for text, written in pairs
-    ]
-    batch = collate(encoded)
+    texts: Sequence[Any] = pairs.sources
+    sources = texts if source is None else [source.encode(text) for text in texts]
+    batch = collate(zip(sources, map(target.encode, pairs.targets), strict=True))
     device = model.output.weight.device
     names = encoder_decoder_attentions(model)
     with evaluating(model), recorded(names) as calls:

@@ -121,7 +121,8 @@ class TranslateTask(ConfiguredTask):
     def loss(self, model: Any, batch: Batch) -> Loss:
         """Return the cross entropy of the target tokens, summed, and that of a guided head."""
         guided = self.guided
-        with recorded([guided_attention(model)]) if guided else nullcontext([]) as calls:
+        recording: Any = recorded([guided_attention(model)]) if guided else nullcontext([])
+        with recording as calls:
             features, tokens = target_features(model, batch)
         output: nn.Linear = model.output
         smoothing = self.loss_settings.label_smoothing
