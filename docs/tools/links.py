@@ -4,7 +4,7 @@ import re
 from posixpath import dirname, join, normpath, relpath
 from typing import Any
 
-LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]+)?\)")
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]+)?\)")
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
@@ -14,6 +14,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     def rewrite(found: re.Match[str]) -> str:
         text, path, anchor = found[1], found[2], found[3] or ""
         target = normpath(join(dirname(source), path))
+        if target == "../ARCHITECTURE.md":  # which a page includes
+            return f"[{text}]({relpath('architecture.md', dirname(source) or '.')}{anchor})"
         if target.startswith("../"):
             return text
         if korean and target.replace(".md", ".ko.md") == source:
