@@ -63,7 +63,7 @@ def test_a_loss_that_is_no_number_ends_the_sweep(largest, configure):
 def test_nothing_is_suggested_where_the_loss_does_not_fall():
     assert suggest([]) is None
     assert suggest([(1e-4, 1.0), (1e-3, 0.99), (1e-2, 3.0)]) is None
-    assert suggest([(1e-4, 1.0), (1e-3, 0.9), (1e-2, 3.0)]) == 0.00025
+    assert suggest([(1e-4, 1.0), (1e-3, 0.9), (1e-2, 3.0)]) == 0.0001
 
 
 def test_smoothing_forgets_the_past_by_a_tenth_at_each_step():

@@ -20,7 +20,7 @@ from regard.training.weights import start_from
 LOWEST, HIGHEST, STEPS = 1e-6, 1.0, 120
 MEMORY = 0.9  # share of the smoothed loss that is kept at each step
 DIVERGED = 2.0  # times the first loss
-BELOW = 4.0  # how far below the minimum of the curve the suggestion is
+BELOW = 10.0  # how far below the minimum of the curve the suggestion is
 LEAST_FALL = 0.02  # of the loss, for a suggestion
 
 
@@ -84,10 +84,10 @@ def smoothed(losses: Sequence[float]) -> list[float]:
 
 
 def suggest(points: Sequence[tuple[float, float]]) -> float | None:
-    """A quarter of the rate at which the smoothed loss is lowest, to two digits.
+    """A tenth of the rate at which the smoothed loss is lowest, to two digits.
 
     >>> suggest([(1e-4, 5.0), (1e-3, 4.0), (1e-2, 2.0), (1e-1, 7.0)])
-    0.0025
+    0.001
 
     Returns: None if the loss falls by less than 2 %
     """
