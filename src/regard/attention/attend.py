@@ -26,7 +26,7 @@ from regard.core.request import make_request, masked_leading
 from regard.core.score import Score, precise
 from regard.paths import choice, fused
 from regard.paths.choice import Plan, choose, plan
-from regard.paths.tile_attention import attend_tiles
+from regard.paths.tile_attention import attend_tidy
 
 Normalize = str | Callable[..., Tensor]
 
@@ -130,7 +130,7 @@ def attend(
             scale = 1.0 / math.sqrt(query.shape[-1])
             if tiles is not None and not observer.observing:
                 limit_threads_after_fork()
-                return attend_tiles(query, key, value, tiles, scale)
+                return attend_tidy(query, key, value, tiles, scale)
             is_plain = tiles is fused.WHOLE or tiles is fused.CAUSAL
             if tiles is not None and is_plain and not _needs_gradient(query, key, value):
                 return dispatch(
@@ -142,7 +142,7 @@ def attend(
                     ),
                     Computation(
                         "fused",
-                        lambda _: attend_tiles(query, key, value, tiles, scale),
+                        lambda _: attend_tidy(query, key, value, tiles, scale),
                         map_of,
                         weigh,
                     ),

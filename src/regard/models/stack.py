@@ -119,9 +119,15 @@ class Stack(nn.Module):
 
     def forward(self, x: Tensor, memory: Tensor | None = None, **masks: Mask | None) -> Tensor:
         """x (batch, length, dim) through all layers, with the memory and masks that they take."""
-        memories = () if memory is None else (memory,)
-        for layer in self.layers:
-            x = layer(x, *memories, **masks)
+        if memory is None:
+            for layer in self.layers:
+                x = layer(x, **masks)
+            return self.norm(x)
+        # A view for each layer: their gradients are summed in the order of the layers, whatever the
+        # order in which they are computed, which sharding changes.
+        views = memory.expand(len(self.layers), *memory.shape)
+        for layer, view in zip(self.layers, views, strict=True):
+            x = layer(x, view, **masks)
         return self.norm(x)
 
     def start(

@@ -28,7 +28,7 @@ def kernels() -> tuple[Callable, Callable] | None:
     """Forward and backward, or None: they are private to torch and may be absent from another."""
     try:
         return (
-            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+            torch._scaled_dot_product_flash_attention_for_cpu,
             torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
         )
     except AttributeError:

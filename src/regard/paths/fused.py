@@ -13,9 +13,11 @@ from torch import Tensor
 from regard.core.blocks import in_functorch
 from regard.core.lower import dot_form, is_dot
 from regard.core.mask import Grid, Mask, Window, as_mask
+from regard.core.mask.algebra import Visible
 from regard.core.normalize import SoftmaxForm, as_softmax, over_heads
 from regard.core.request import Request
 from regard.core.score import Dot, DotForm, ScaledDot
+from regard.paths.flash import as_bias
 from regard.paths.layout import Layout, layout
 from regard.paths.tile_attention import attend_tiles, runs_kernels
 from regard.paths.tile_plan import ALL, WHOLE, Tile
@@ -63,24 +65,28 @@ def depends_on_shapes(request: Request) -> bool:
     mask = request.mask
     if not is_canonical(request.leading, request.query, request.key, request.value):
         return False
+    if request.query.shape[-1] != request.value.shape[-1]:
+        return False
     if mask is None or (isinstance(mask, Window) and mask.square_causal(*request.size)):
         return True
     return is_small(request) and zeroes_hidden(request)
 
 
 def whole_tile(mask: Mask | Tensor | None, query: Tensor, key: Tensor) -> Sequence[Tile] | None:
-    """The map as one tile, (B, H, M, N) by its query and key; None if the mask is wider."""
+    """The map as one tidy tile, (B, H, M, N) by query and key; None if the mask is wider."""
     if mask is None:
         return WHOLE
     (*leading, queries, _), keys = query.shape, key.shape[2]
     if isinstance(mask, Window) and mask.square_causal(queries, keys):
         return CAUSAL
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool:
+        mask = Visible(mask)  # not copied: it is read below, and not again
     mask, grid = as_mask(mask), Grid(queries, keys, len(leading), query.device)
     mask.check(grid)
     block = mask.block(slice(0, queries), slice(0, keys), grid)
     own = (1, 1, *block.shape)[-4:-2]
     fits = block.dim() <= 4 and own[0] in (1, leading[0]) and own[1] in (1, leading[1])
-    return (Tile(ALL, ALL, ALL, block),) if fits else None
+    return (Tile(ALL, ALL, ALL, as_bias(block, query.dtype)),) if fits else None
 
 
 def is_small(request: Request) -> bool:

@@ -56,18 +56,23 @@ def attend_tiles(
         query, scale = query * scale, 1.0
     if tiles is not WHOLE:
         tiles = _tidy(tiles, query, key)
-    output = _attend(_rows(query), _rows(key), _rows(value), sink, tiles, scale)
+    output = attend_tidy(query, key, value, tiles, scale, sink)
     return output[..., :out_width] if width > out_width else output
 
 
-def _attend(
+def attend_tidy(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    sink: Tensor | None,
     tiles: Sequence[Tile],
     scale: float,
+    sink: Tensor | None = None,
 ) -> Tensor:
+    """`attend_tiles` for equal widths, a positive scale and tiles that are not empty.
+
+    A tile over the whole map is written with slice(None). Small calls notice every check.
+    """
+    query, key, value = _rows(query), _rows(key), _rows(value)
     if not query.is_cpu or torch.compiler.is_compiling() or _is_traced(query):
         assert sink is None
         return sdpa_fallback(query, key, value, tiles, scale)
@@ -162,12 +167,8 @@ def _context(
     if flash.kernels() is None:
         return sdpa_fallback(*visible_only(query, key, value, tiles), tiles, scale), None
     output, lse = flash.run(query, key, value, tiles, scale)
-    if tiles is not WHOLE:
-        rows = [tile.rows for tile in tiles if tile.mask is not None]
-        # one sum is faster, but over many tiles only the first row of each is needed
-        parts = (output,) if is_whole(tiles) else (lse, _first(output, rows))
-        if rows and not _finite(*parts):
-            output, lse = flash.run(*visible_only(query, key, value, tiles), tiles, scale)
+    if tiles is not WHOLE and not _is_clean(output, lse, tiles):
+        output, lse = flash.run(*visible_only(query, key, value, tiles), tiles, scale)
     return (output, lse) if sink is None else _drained(output, lse, sink)
 
 
@@ -201,8 +202,10 @@ def _gradients(
             parts = torch.autograd.grad(sdpa_fallback(q, k, v, tiles, scale), (q, k, v), grad)
             return *parts, None
     found = flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
-    # large hidden numbers may spoil single rows: their products overflow with some rows only
-    if tiles is not WHOLE and any(t.mask is not None for t in tiles) and not _finite(*found[:2]):
+    # large hidden numbers may spoil single rows: their products overflow with some rows only. A cell
+    # of the map whose gradient is NaN makes all numbers of its query's gradient NaN.
+    masked = tiles is not WHOLE and any(tile.mask is not None for tile in tiles)
+    if masked and not _finite(found[0].select(-1, 0)):
         query, key, value = visible_only(query, key, value, tiles)
         found = flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
     if sink is None:
@@ -212,14 +215,23 @@ def _gradients(
     return *found, -torch.linalg.vecdot(share, slope).to(sink.dtype)
 
 
+def _is_clean(output: Tensor, lse: Tensor, tiles: Sequence[Tile]) -> bool:
+    """Whether no hidden NaN or inf reached the result."""
+    if is_whole(tiles):
+        return tiles[0].mask is None or _finite(output)
+    rows = [tile.rows for tile in tiles if tile.mask is not None]
+    # one sum is faster, but over many tiles only the first row of each is needed
+    return not rows or (_finite(lse) and _finite(_first(output, rows)))
+
+
 def _first(tensor: Tensor, slices: list[slice]) -> Tensor:
     """The first row of each slice: a hidden NaN spoils all rows of its tile or none."""
     rows = sorted({part.start or 0 for part in slices})
     return tensor[:, :, rows[0] : rows[0] + 1] if len(rows) == 1 else tensor[:, :, rows]
 
 
-def _finite(*tensors: Tensor) -> bool:
-    return all(math.isfinite(tensor.sum(dtype=torch.float32)) for tensor in tensors)
+def _finite(tensor: Tensor) -> bool:
+    return math.isfinite(tensor.sum(dtype=torch.float32))
 
 
 def _rows(tensor: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
@@ -50,9 +51,7 @@ class AdamW:
         Returns: |gradient / n|; if it is not finite, nothing was changed
         """
         gradients = {n: p.grad for n, p in self.parameters.items() if p.grad is not None}
-        total = torch.nn.utils.get_total_norm(list(gradients.values()))
-        if hasattr(total, "full_tensor"):  # of sharded gradients
-            total = total.full_tensor()
+        total = _norm(list(gradients.values()))
         norm = total.item() / count
         if norm < float("inf"):
             clip = self.options.clip
@@ -108,3 +107,20 @@ class AdamW:
                 raise ValueError(f"the optimizer's state is of another model: {name} differs")
         for name, tensor in own.items():
             copy_into(tensor, tensors[name])
+
+
+def _norm(gradients: list[Tensor]) -> Tensor:
+    """The norm of all gradients together, sharded or not.
+
+    In float64, where there is one, it hardly depends on the order of the sum, so that the same
+    gradients are clipped alike however they are sharded.
+    """
+    parts = [local_part(gradient) for gradient in gradients]
+    precise = torch.float32 if parts[0].device.type == "mps" else torch.float64
+    norms = [torch.linalg.vector_norm(part, dtype=precise) for part in parts]
+    total = torch.linalg.vector_norm(torch.stack(norms))
+    if any(part is not gradient for part, gradient in zip(parts, gradients, strict=True)):
+        total = total.square_()
+        dist.all_reduce(total)
+        total = total.sqrt_()
+    return total

@@ -62,7 +62,8 @@ class Lengths(Mask):
 
     def _aligned(self, counts: Tensor, grid: Grid, more: int) -> Tensor:
         """Counts (*leading, 1, …, 1) with `more` dimensions after the leading ones."""
-        return align(counts.to(grid.device), grid.leading + more, 0)
+        counts = counts.to(grid.device)
+        return counts.view(*counts.shape, *(1,) * (grid.leading + more - counts.dim()))
 
     def __repr__(self) -> str:
         return f"lengths(keys{tuple(self.keys.shape)}{'' if self.queries is None else ', queries'})"
