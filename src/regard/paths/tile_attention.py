@@ -202,8 +202,8 @@ def _gradients(
             parts = torch.autograd.grad(sdpa_fallback(q, k, v, tiles, scale), (q, k, v), grad)
             return *parts, None
     found = flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
-    # large hidden numbers may spoil single rows: their products overflow with some rows only. A cell
-    # of the map whose gradient is NaN makes all numbers of its query's gradient NaN.
+    # Large hidden numbers may spoil single rows: their products overflow with some rows only. A
+    # cell of the map whose gradient is NaN makes all numbers of its query's gradient NaN.
     masked = tiles is not WHOLE and any(tile.mask is not None for tile in tiles)
     if masked and not _finite(found[0].select(-1, 0)):
         query, key, value = visible_only(query, key, value, tiles)
