@@ -159,4 +159,4 @@ def test_the_shell_completes_recipes(monkeypatch, capsys):
     monkeypatch.setenv("COMP_WORDS", "regard train dat")
     monkeypatch.setenv("COMP_CWORD", "2")
     assert main([]) == 0
-    assert capsys.readouterr().out.split() == ["dates-book", "dates"]
+    assert capsys.readouterr().out.split() == ["dates-book", "dates-transformer", "dates"]

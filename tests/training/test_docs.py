@@ -27,7 +27,7 @@ def test_the_page_lists_every_key_with_its_default():
 
 
 def test_the_configuration_of_the_page_works(tmp_path, monkeypatch):
-    (text,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    (text,) = re.findall(r"```toml\n(task.*?)```", PAGE, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     for name in ("pairs.tsv", "held_out.tsv"):
         words = ("one two three", "four five six", "seven eight nine")

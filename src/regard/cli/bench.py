@@ -114,7 +114,7 @@ def recommend(
     ] = None,
     minutes: Annotated[float, option("Longest training of a model of RecBole.", "N", 0)] = 120.0,
 ) -> None:  # fmt: skip
-    """The recommender against baselines, and RecBole's BPR and SASRec.
+    """The recommender against baselines and RecBole.
 
     The last choice of each user is ranked among all items that the user does not have.
     """

@@ -202,10 +202,9 @@ def _gradients(
             parts = torch.autograd.grad(sdpa_fallback(q, k, v, tiles, scale), (q, k, v), grad)
             return *parts, None
     found = flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
-    # Large hidden numbers may spoil single rows: their products overflow with some rows only. A
-    # cell of the map whose gradient is NaN makes all numbers of its query's gradient NaN.
+    # large hidden numbers may spoil single rows: their products overflow with some rows only
     masked = tiles is not WHOLE and any(tile.mask is not None for tile in tiles)
-    if masked and not _finite(found[0].select(-1, 0)):
+    if masked and not (_finite(found[0]) and _finite(found[1])):
         query, key, value = visible_only(query, key, value, tiles)
         found = flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
     if sink is None:
