@@ -29,7 +29,7 @@ def plain(model: Seq2Seq, source: Tensor) -> list[int]:
     cell = decoder.recurrent.layers[0].all_weights[0]  # type: ignore[union-attr]
     additive = hasattr(decoder.attention.score, "vector")
     score = decoder.attention.score
-    keys = states @ score.key_weight.T if additive else states @ score.weight.T  # type: ignore
+    keys = states @ score.key_weight.T if additive else states @ (score.weight.T * score.scale)  # type: ignore
     token, written = torch.tensor([BOS]), []
     for _ in range(STEPS):
         x = decoder.embedding.weight[token] * decoder.embedding.scale
