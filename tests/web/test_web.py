@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from regard.web import Endpoint, Event, EventStream, Guard, RequestError, create_app, guard
+from regard.web.server import listen
 
 
 class Given(BaseModel):
@@ -226,3 +227,21 @@ def test_the_description_follows_from_the_types(client):
         "$ref": "#/components/schemas/Echo"
     }
     assert {"400", "415", "422"} <= set(post["responses"])
+
+
+def test_answers_are_sent_without_the_delay_of_nagles_algorithm():
+    async def delays() -> int:
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted = writer.get_extra_info("socket")
+            found.set_result(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listening = listen("127.0.0.1", 0)
+        async with await asyncio.start_server(connected, sock=listening):
+            _, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.close()
+            return await asyncio.wait_for(found, 10)
+
+    assert asyncio.run(delays()) == 1
