@@ -63,8 +63,8 @@ def test_the_format_is_found_by_the_first_link():
         ("1 2", "line 2: '1 2' is not a link"),
         ("1 2 x S", "is not a link"),
         ("1 2 3 Q", "is not a link"),
-        ("4 1 1", "no pair 4, only 1 to 3"),
-        ("0 1 1", "no pair 0"),
+        ("4 1 1", "expected a pair from 1 to 3, got 4"),
+        ("0 1 1", "expected a pair from 1 to 3, got 0"),
     ],
 )
 def test_a_line_that_is_no_naacl_link_is_an_error(line, complaint):

@@ -36,7 +36,7 @@ def test_it_learns_communities_and_the_run_opens_again(tmp_path: Path) -> None:
     assert dict(one.neighbours) == pytest.approx(
         dict(zip(trace.tokens["neighbour"], mean, strict=True))
     )
-    with pytest.raises(ValueError, match="there is no node 'nobody' among the 200"):
+    with pytest.raises(ValueError, match="unknown node 'nobody': it is not among the 200"):
         classifier.classify(["nobody"])
 
 

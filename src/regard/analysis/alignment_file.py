@@ -87,7 +87,7 @@ def read_naacl(lines: Iterable[str], pairs: int) -> list[Gold]:
     ([(0, 0)], [(0, 0), (1, 2)])
 
     Args:
-        lines: of the file, in any order; position 0 is no word, and such a link is left out
+        lines: of the file, in any order; links to position 0, the empty word, are left out
         pairs: the number of pairs of sentences; one that no line names has no links
 
     Raises:
@@ -106,7 +106,7 @@ def read_naacl(lines: Iterable[str], pairs: int) -> list[Gold]:
             raise ValueError(f"line {number}: {line.strip()!r} is not a link such as 1 2 3 S")
         pair, source, target = map(int, words[:3])
         if not 1 <= pair <= pairs:
-            raise ValueError(f"line {number}: there is no pair {pair}, only 1 to {pairs:,}")
+            raise ValueError(f"line {number}: expected a pair from 1 to {pairs:,}, got {pair}")
         if not source or not target:
             continue
         link = source - 1, target - 1

@@ -98,7 +98,7 @@ def decoding(
     )
 
 
-@bench.command(epilog="Example: regard bench recommend --quick --recbole /tmp/recbole")
+@bench.command(epilog="Example: regard bench recommend --quick --recbole recbole-venv")
 def recommend(
     data: Annotated[
         Path | None, option("A folder of MovieLens, or a CSV. [default: generated]", "PATH")

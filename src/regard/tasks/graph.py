@@ -226,7 +226,7 @@ class NodeClassifier(Predictor):
     def _number(self, name: str) -> int:
         if str(name) not in self.numbers:
             raise ValueError(
-                f"there is no node {name!r} among the {len(self.numbers)} of the graph"
+                f"unknown node {name!r}: it is not among the {len(self.numbers)} of the graph"
             )
         return self.numbers[str(name)]
 

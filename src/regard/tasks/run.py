@@ -67,7 +67,7 @@ def load(run: str | Path, kind: Any = None, *, device: str = "cpu") -> Any:
 
     Raises:
         FileNotFoundError: if it is not a run directory, or has no model yet
-        ValueError: if it is damaged, not of the kind that is expected, or there is no such device
+        ValueError: if it is damaged, not of the expected kind, or the device does not exist
     """
     from regard.tasks import TASKS
 

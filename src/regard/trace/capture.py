@@ -120,7 +120,7 @@ class Captured(Trace):
 
     @property
     def reason(self) -> str:
-        """Why there are no calls, as far as is known."""
+        """The known reasons why no call was recorded."""
         if self._modules.is_compiled:
             return (
                 "the model is compiled, and calls inside a compiled graph are not seen; run it "
@@ -169,7 +169,7 @@ def _arranged(
 ) -> tuple[Callable[[Tensor], Tensor], tuple[int, ...]]:
     """A function that reshapes a map (..., M, N) to (batch, heads, M, N), and that shape.
 
-    A single leading dimension is the batch, or heads if there is no batch; of three, the last two
+    A single leading dimension is the batch, or heads without a batch; of three, the last two
     are groups of heads that share keys.
     """
     *leading, M, N = shape

@@ -183,7 +183,7 @@ def read_json(path: Path, version: int, *older: int) -> dict[str, Any]:
     """Read what `write_json` wrote, in this version or an older one.
 
     Raises:
-        FileNotFoundError: if there is no such file
+        FileNotFoundError: if the file does not exist
         ValueError: if it is damaged, or its "format" is not one of these versions
     """
     if not path.is_file():

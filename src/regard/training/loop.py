@@ -172,7 +172,7 @@ def _resolved(config: Config) -> Config:
 def _diverged(run: Path, state: State, loss: float, norm: float) -> str:
     """The error when the loss or the gradient is not finite."""
     last = max(checkpoints(run), default=None)
-    kept = f"the last good checkpoint is step-{last}" if last else "there is no checkpoint yet"
+    kept = f"the last good checkpoint is step-{last}" if last else "no checkpoint was saved yet"
     what = f"the loss became {loss}" if not math.isfinite(loss) else f"the gradient became {norm}"
     return (
         f"{what} at step {state.step}, in epoch {state.current_epoch}; {kept} in {run}; lower "
