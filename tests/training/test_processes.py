@@ -76,6 +76,14 @@ def test_the_number_of_processes_does_not_change_the_training(crew, alone, tmp_p
         torch.testing.assert_close(outcome["metrics"], expected["metrics"], rtol=1e-4, atol=0.0)
 
 
+def test_a_sharded_training_is_the_unsharded_one_to_the_bit(crew, tmp_path):
+    """Also where a shard ends in the middle of a vector of the processor."""
+    for shard in (False, True):
+        crew.train(tmp_path / str(shard), copying(steps=9, shard=shard, eps=1e-9), 2)
+    assert losses(tmp_path / "True") == losses(tmp_path / "False")
+    assert furthest(tmp_path / "True", tmp_path / "False") == 0
+
+
 @pytest.mark.slow
 def test_a_whole_run_learns_the_same(crew, tmp_path):
     values = copying(steps=None, epochs=6, accumulate=2, lr=0.03)

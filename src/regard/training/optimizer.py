@@ -5,16 +5,22 @@ which takes seconds, and passes over gradients twice where they are scaled and c
 is a private function of torch; without it the public function `adamw` is used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.optim.adamw import adamw
 
 from regard.training.config import Training
+from regard.training.processes import world
 from regard.training.weights import copy_into, local_part
+
+VECTOR = 16
+"""Numbers that a processor computes at once, at most: AVX-512 in float32."""
 
 
 class AdamW:
@@ -88,7 +94,12 @@ class AdamW:
             adamw(parameters, scaled, means, squares, [], steps, foreach=False, **options)
             return
         add(steps, 1)
-        fused(parameters, grads, means, squares, [], steps, grad_scale=divisor, **options)
+        kernel = partial(fused, grad_scale=divisor, **options)
+        tensors = (parameters, grads, means, squares)
+        if divisor.is_cpu and world() > 1:
+            _in_whole_vectors(kernel, tensors, steps)
+        else:
+            kernel(*tensors, [], steps)
 
     def tensors(self) -> dict[str, Tensor]:
         """The state by name, as in "mean/output.weight"."""
@@ -107,6 +118,40 @@ class AdamW:
                 raise ValueError(f"the optimizer's state is of another model: {name} differs")
         for name, tensor in own.items():
             copy_into(tensor, tensors[name])
+
+
+def _in_whole_vectors(
+    kernel: Callable[..., None], tables: Sequence[list[Tensor]], steps: list[Tensor]
+) -> None:
+    """Call a fused kernel so that it rounds each number alike, wherever it is in its tensor.
+
+    The CPU kernel computes the last numbers of a tensor, which fill no vector, by other
+    instructions, which round differently: a shard would not get the bits of the whole tensor. They
+    are computed in padded copies instead.
+
+    Args:
+        kernel: takes the tables, an empty list and the steps
+        tables: parameters, gradients, means and squares
+    """
+    block = VECTOR * torch.get_num_threads()  # each thread takes an equal part
+    cut = [_cut(table, block) for table in tables]
+    padded = [[F.pad(tail, (0, block - len(tail))) for tail in tails] for _, tails in cut]
+    own = [step for step, tensor in zip(steps, tables[0], strict=True) if tensor.numel() % block]
+    kernel(*([*cut[n][0], *padded[n]] for n in range(len(tables))), [], [*steps, *own])
+    for (_, tails), computed in zip(cut, padded, strict=True):
+        for tail, result in zip(tails, computed, strict=True):
+            tail.copy_(result[: len(tail)])
+
+
+def _cut(tensors: list[Tensor], block: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Views of the memory of tensors: the whole blocks of each, and the tails, where there are."""
+    bodies, tails = list(tensors), []
+    for number, tensor in enumerate(tensors):
+        if rest := tensor.numel() % block:
+            size = tensor.numel() - rest
+            bodies[number] = tensor.as_strided((size,), (1,))
+            tails.append(tensor.as_strided((rest,), (1,), tensor.storage_offset() + size))
+    return bodies, tails
 
 
 def _norm(gradients: list[Tensor]) -> Tensor:
