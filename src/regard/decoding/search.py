@@ -137,12 +137,15 @@ class Search(NamedTuple):
 def evaluating(model: Model) -> Iterator[None]:
     """The model in eval mode and without gradients; its mode is restored afterwards."""
     training = model.training
-    model.train(False)
+    switched = any(module.training for _, module in model.named_modules())
+    if switched:
+        model.train(False)
     try:
         with torch.inference_mode():
             yield
     finally:
-        model.train(training)
+        if switched:
+            model.train(training)
 
 
 def encoder_decoder_attentions(model: Any) -> dict[nn.Module, str]:
