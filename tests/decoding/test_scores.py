@@ -86,12 +86,18 @@ def test_the_same_memory_serves_fewer_entries_later():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("width", [5, 64, 67, 1003])
-def test_the_compiled_loop_finds_what_torch_finds(dtype, width):
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_the_compiled_loop_finds_what_torch_finds(dtype, width, by_columns):
     pytest.importorskip("numba")
     torch.manual_seed(width)
-    logits = 30 * torch.randn(7, width, dtype=dtype)
+    logits = 30 * torch.randn(19, width, dtype=dtype)
     banned = torch.tensor([0, 3])
-    best, tokens, log_sum = kernels.top_logits(logits.clone(), banned, min(11, width - 2))
+    if by_columns:
+        columns = torch.nn.functional.pad(logits.T, (0, 13)).contiguous()
+        found = kernels.top_logits(columns, banned, min(11, width - 2), columns=19)
+    else:
+        found = kernels.top_logits(logits.clone(), banned, min(11, width - 2))
+    best, tokens, log_sum = found
     expected = logits.index_fill(1, banned, -torch.inf).topk(min(11, width - 2))
     assert torch.equal(tokens, expected.indices)
     assert torch.equal(best, expected.values)
@@ -100,9 +106,25 @@ def test_the_compiled_loop_finds_what_torch_finds(dtype, width):
     torch.testing.assert_close(log_sum, whole, rtol=0, atol=close)
 
 
-def test_nan_logits_give_a_nan_sum():
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_nan_logits_give_a_nan_sum(by_columns):
     pytest.importorskip("numba")
-    logits = torch.randn(2, 70)
+    logits = torch.randn(16, 70)
     logits[1, 69] = torch.nan
-    log_sum = kernels.top_logits(logits, torch.tensor([0]), 3)[2]
-    assert log_sum.isnan().tolist() == [False, True]
+    options = {"columns": 16} if by_columns else {}
+    read = logits.T.contiguous() if by_columns else logits
+    log_sum = kernels.top_logits(read, torch.tensor([0]), 3, **options)[2]
+    assert log_sum.isnan().nonzero().tolist() == [[1]]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("entries", [1, 15, 16, 50, 130])
+def test_the_scorer_finds_the_most_likely_tokens_of_any_number_of_entries(bias, entries):
+    output = nn.Linear(5, 203, bias=bias).double()
+    with torch.inference_mode():
+        features = torch.randn(entries, 5, dtype=torch.float64)
+        expected = torch.log_softmax(output(features), 1)
+        expected[:, [0, 1]] = -torch.inf
+        best, tokens = OutputScorer(output, torch.tensor([0, 1])).top(features, 4)
+    assert torch.equal(tokens, expected.topk(4).indices)
+    torch.testing.assert_close(best, expected.topk(4).values)

@@ -17,6 +17,9 @@ BLOCK = 64
 """Entries that are scored together, so that their scores stay in the processor's cache."""
 
 
+LANES = 16
+"""Entries that a compiled loop takes at a time."""
+
 KERNEL = (torch.float32, torch.float64)
 
 
@@ -82,6 +85,7 @@ class OutputScorer:
     def __init__(self, output: nn.Linear, banned: Tensor) -> None:
         self.output, self.banned = output, banned
         self._buffers: tuple[Tensor, Tensor] | None = None
+        self._memory: Tensor | None = None  # of `_by_columns`
         self._weight_and_bias: Tensor | None = None
 
     def top(self, features: Tensor, count: int, forced: Forced = None) -> tuple[Tensor, Tensor]:
@@ -98,9 +102,29 @@ class OutputScorer:
 
     def _top(self, features: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The same by a compiled loop."""
-        logits, _ = self._logits(features)
-        best, tokens, log_sum = kernels.top_logits(logits, self.banned, count)
+        entries = len(features)
+        if entries < LANES or isinstance(self.output, nn.Identity):
+            logits, _ = self._logits(features)
+            best, tokens, log_sum = kernels.top_logits(logits, self.banned, count)
+        else:  # the transposed product is faster
+            logits = self._by_columns(features)
+            best, tokens, log_sum = kernels.top_logits(logits, self.banned, count, columns=entries)
         return best.double() - log_sum.unsqueeze(1), tokens
+
+    def _by_columns(self, features: Tensor) -> Tensor:
+        """Logits (vocabulary, entries and padding up to whole vectors)."""
+        weight, bias, entries = self.output.weight, self.output.bias, len(features)
+        if self._weight_and_bias is None:  # adding the bias would cost a third of the product
+            bias = weight.new_zeros(len(weight)) if bias is None else bias
+            self._weight_and_bias = torch.cat((weight, bias[:, None]), 1)
+        columns = -(-entries // LANES) * LANES
+        inputs = features.new_ones(columns, features.shape[1] + 1)
+        inputs[:entries, :-1] = features
+        size = len(weight) * columns
+        if self._memory is None or self._memory.numel() < size:
+            self._memory = features.new_empty(size)
+        logits = self._memory[:size].view(-1, columns)
+        return torch.mm(self._weight_and_bias, inputs.t(), out=logits)
 
     def __call__(self, features: Tensor, forced: Forced = None) -> Scores:
         """Scores of the next token, valid until the next call.
@@ -136,10 +160,5 @@ class OutputScorer:
             logits.copy_(features)
         elif bias is None:
             torch.mm(features, weight.t(), out=logits)
-        elif len(features) < BLOCK // 2:
+        else:
             torch.addmm(bias, features, weight.t(), out=logits)
-        else:  # the bias as one more column: adding it separately costs a third of the product
-            if self._weight_and_bias is None:
-                self._weight_and_bias = torch.cat((weight, bias[:, None]), 1)
-            ones = features.new_ones(len(features), 1)
-            torch.mm(torch.cat((features, ones), 1), self._weight_and_bias.t(), out=logits)

@@ -1,13 +1,17 @@
-"""The largest numbers of each row and the logarithm of its summed exponentials, in two passes."""
+"""The largest logits of an entry and the logarithm of its summed exponentials, in two passes.
+
+Entries are the rows of the logits, or their columns: then neighbours share a vector.
+"""
 
 import numpy as np
 from numba import prange
 
 from ..compile import inner, kernel
 from .elementary import exponential
-from .vector import at_least, lanes, largest, like, load, total, zero
+from .vector import at_least, lanes, largest, like, load, store, total, zero
 
-CHUNK = 64  # numbers that share a maximum
+CHUNK = 64  # numbers of a row that share a maximum
+SHORT = 16  # numbers of a column that share a maximum
 
 
 @inner
@@ -75,3 +79,62 @@ def top(logits, banned, best, tokens, log_sum):
     """
     for r in prange(logits.shape[0]):
         top_of_row(np.int64(r), logits, banned, best, tokens, log_sum)
+
+
+@inner
+def column_peaks(c, logits, first, last):
+    """The largest numbers at rows [first, last), of each column from c on."""
+    width = logits.shape[1]
+    best = load(logits, first * width + c)
+    for row in range(first + 1, last):
+        best = at_least(best, load(logits, row * width + c))
+    return best
+
+
+@inner
+def top_of_columns(c, logits, banned, best, tokens, log_sum):
+    """As many entries as a vector has lanes, from column c on."""
+    words, width = logits.shape
+    step, chunks = lanes(logits), -(-words // SHORT)
+    peaks = np.empty((chunks, step), logits.dtype)
+    top = load(logits, c)
+    for chunk in range(chunks):
+        high = column_peaks(c, logits, chunk * SHORT, min((chunk + 1) * SHORT, words))
+        store(peaks, chunk * step, high)
+        top = at_least(top, high)
+    sums = zero(logits)
+    for row in range(words):
+        sums = sums + exponential(load(logits, row * width + c) - top)
+    tops, masses = np.empty(step, logits.dtype), np.empty(step, logits.dtype)
+    store(tops, 0, top)
+    store(masses, 0, sums)
+    for token in banned:
+        logits[token, c : c + step] = -np.inf
+    for token in banned:
+        chunk = token // SHORT
+        high = column_peaks(c, logits, chunk * SHORT, min((chunk + 1) * SHORT, words))
+        store(peaks, chunk * step, high)
+    for lane in range(min(step, len(best) - c)):
+        entry, own = c + lane, peaks[:, lane].copy()
+        log_sum[entry] = np.float64(tops[lane]) + np.log(np.float64(masses[lane]))
+        for place in range(best.shape[1]):
+            highest = int(np.argmax(own))
+            begin, end = highest * SHORT, min((highest + 1) * SHORT, words)
+            winner, value = begin, logits[begin, entry]
+            for row in range(begin + 1, end):
+                if logits[row, entry] > value:
+                    winner, value = row, logits[row, entry]
+            best[entry, place], tokens[entry, place] = value, winner
+            logits[winner, entry] = -np.inf
+            rest = logits[begin, entry]
+            for row in range(begin + 1, end):
+                rest = max(rest, logits[row, entry])
+            own[highest] = rest
+
+
+@kernel("void(T[:,::1], i8[::1], T[:,::1], i8[:,::1], f8[::1])")
+def top_by_columns(logits, banned, best, tokens, log_sum):
+    """The same for logits (V, C), where C is a multiple of the vector width and at least R."""
+    step = lanes(logits)
+    for part in prange(logits.shape[1] // step):
+        top_of_columns(np.int64(part) * step, logits, banned, best, tokens, log_sum)
