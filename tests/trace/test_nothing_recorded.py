@@ -76,7 +76,7 @@ def test_a_compiled_model_is_explained():
         model(x)
     with torch.compiler.set_stance("force_eager"), regard.capture(model) as trace, torch.no_grad():
         model(x)
-    assert trace.names == ["_orig_mod"]
+    assert trace.names == ["MultiHeadAttention"]
 
 
 def test_a_block_without_a_call_is_explained():

@@ -33,6 +33,13 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         trace["corss"]
 
 
+def test_calls_are_found_by_place_as_in_a_list():
+    trace = Trace.of_maps({"one": weights(3, 3), "two": weights(3, 3)}, queries=list("abc"))
+    assert (trace[0].name, trace[-1].name) == ("one", "two")
+    with pytest.raises(IndexError):
+        trace[2]
+
+
 def test_labels_that_do_not_fit_are_an_error():
     with pytest.raises(ValueError, match="2 target tokens"):
         Trace.of_maps({"cross": weights(3, 5)}, queries=["a", "b"], keys=list("vwxyz"))

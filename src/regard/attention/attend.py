@@ -19,6 +19,7 @@ from regard.attention.dispatch import (
     weigh,
 )
 from regard.core.blocks import can_inspect_values
+from regard.core.lower import is_additive, is_dot
 from regard.core.mask import Grid, Mask, Window, as_mask
 from regard.core.normalize import find_normalizer
 from regard.core.process import limit_threads_after_fork
@@ -219,6 +220,8 @@ def explain(
     request = make_request(
         query, key, value, score=score, mask=mask, bias=bias, normalize=normalize, dropout=dropout
     )
+    if is_dot(request.score) or is_additive(request.score):  # checks the widths, as attend does
+        request.score(request.query[..., :1, :], request.key[..., :1, :])
     return plan(request, path)
 
 

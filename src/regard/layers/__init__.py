@@ -26,6 +26,7 @@ from regard.layers.multi_dimensional import MultiDimensionalAttention, SourceToT
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.pooling import PoolingAttention
 from regard.layers.position import ALiBi, Learned, Position, PositionalEncoding, RelativeBias
+from regard.layers.role import AttentionRole
 from regard.layers.rotary import LinearScaling, NTKScaling, Rotary, YaRN
 from regard.layers.textbook import Attention, AttentionWeight, TimeAttention, WeightSum
 from regard.layers.torch_multihead import TorchMultiheadAttention
@@ -43,6 +44,7 @@ __all__ = [
     "AlternatingCoAttention",
     "Attention",
     "AttentionPooling",
+    "AttentionRole",
     "AttentionWeight",
     "Choice",
     "CoAttended",

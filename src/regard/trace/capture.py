@@ -41,7 +41,7 @@ def capture(model: Any = None, *, inputs: bool = False) -> Iterator[Trace]:
     >>> with regard.capture(model) as trace:
     ...     _ = model(torch.randn(3, 5, 6))
     >>> trace
-    Trace of 1 attention calls
+    Trace of 1 attention call
       0  source × source  (3, 2, 5, 5)
     >>> trace["0"].map[0, 1, 4].shape, trace["0"].verify() < 1e-6
     (torch.Size([5]), True)

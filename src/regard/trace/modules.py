@@ -60,8 +60,9 @@ class Modules:
     @cached_property
     def by_name(self) -> dict[str, nn.Module]:
         """The modules by their names; the model itself by the name of its class."""
-        found = {} if self.model is None else dict(self.model.named_modules())
-        return {name or type(self.model).__name__: module for name, module in found.items()}
+        model = getattr(self.model, "_orig_mod", self.model)  # torch.compile wraps it
+        found = {} if model is None else dict(model.named_modules())
+        return {name or type(model).__name__: module for name, module in found.items()}
 
     @cached_property
     def _names(self) -> dict[int, str]:

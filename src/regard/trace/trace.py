@@ -76,7 +76,10 @@ class Trace:
         sizes = {call.batch for call in self.calls}
         return next(iter(sizes)) if len(sizes) == 1 else None
 
-    def __getitem__(self, name: str) -> Call:
+    def __getitem__(self, name: str | int) -> Call:
+        """The call of this name, or in this place of the order."""
+        if isinstance(name, int):
+            return self.calls[name]
         for call in self.calls:
             if call.name == name:
                 return call
@@ -197,7 +200,9 @@ class Trace:
             count = len(self.tokens.get(side, ()))
             if count and count != size:
                 raise ValueError(
-                    f"{call.name!r} is {tuple(call.shape)}, but there are {count} {side} tokens"
+                    f"{call.name!r} is {tuple(call.shape)}, but there are {count} {side} tokens; "
+                    f"give the {size} that it attends from or to, or set the role of its module "
+                    "(regard.layers.AttentionRole) if they are of another sequence"
                 )
 
     def _labels(self, side: str, rows: list[int] | None, size: int) -> list[str]:
@@ -209,7 +214,7 @@ class Trace:
         return labels
 
     def __repr__(self) -> str:
-        lines = [f"Trace of {len(self.calls)} attention calls"]
+        lines = [f"Trace of {len(self.calls)} attention call{'s' * (len(self.calls) != 1)}"]
         lines += [
             f"  {repr(call.name)[1:-1]}  {call.queries} × {call.keys}  {tuple(call.shape)}"
             for call in self

@@ -59,3 +59,13 @@ def test_explain_returns_the_path_and_the_reason(more: dict, expected: str) -> N
     assert plan.reason in str(plan)
     assert plan.flops > 0
     assert plan.bytes > 0
+
+
+@pytest.mark.parametrize(
+    "score", ["scaled_dot", regard.General(64, 64), regard.Additive(64, 64, 3)]
+)
+def test_explain_refuses_widths_that_attend_refuses(score: object) -> None:
+    q, k = torch.randn(2, 300, 64), torch.randn(2, 300, 32)
+    for function in (regard.explain, regard.attend):
+        with pytest.raises((ValueError, RuntimeError)):
+            function(q, k, q, score=score)  # type: ignore[operator]

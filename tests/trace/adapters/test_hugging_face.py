@@ -105,6 +105,21 @@ def _in_order(trace):
     return sorted(trace, key=lambda call: sides.index((call.queries, call.keys)))
 
 
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_encoders_attend_within_the_source_and_decoders_within_the_target(kind):
+    _, model = models(kind)
+    with regard.capture(model) as trace:
+        model(**inputs(kind))
+    for call in trace:
+        is_encoder = ".encoder." in f".{call.name}"
+        crosses = "EncDec" in call.name or "encoder_attn" in call.name
+        assert call.queries == ("source" if is_encoder else "target")
+        assert call.keys == ("source" if is_encoder or crosses else "target")
+    with regard.capture(model.get_decoder()) as alone:
+        model(**inputs(kind))
+    assert [call.queries for call in alone] == ["target"] * len(alone) != []
+
+
 @pytest.mark.parametrize("kind", MODELS)
 def test_gradients_are_those_of_eager_attention(kind):
     eager, ours = models(kind)

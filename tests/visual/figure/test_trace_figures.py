@@ -36,6 +36,13 @@ def test_a_strip_is_drawn_in_any_script(tmp_path: Path) -> None:
     assert (tmp_path / "a.svg").stat().st_size > 1000
 
 
+def test_a_batch_of_one_keeps_the_labels_of_its_example() -> None:
+    call = Call("cross", torch.full((1, 2, 2, 3), 1 / 3), "target", "source")
+    drawn = grid(Trace([call], {"target": [["le", "chat"]], "source": [["the", "black", "cat"]]}))
+    texts = {text.get_text() for text in drawn.axes[0].findobj(matplotlib.text.Text)}
+    assert {"le", "chat", "the", "black", "cat"} <= texts
+
+
 @pytest.mark.parametrize(
     ("weights", "share", "complaint"),
     [

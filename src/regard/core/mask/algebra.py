@@ -277,11 +277,15 @@ def visible(tensor: Tensor) -> Mask:
     Raises:
         TypeError: if it is not boolean
     """
-    if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
-        kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+    if not isinstance(tensor, Tensor):
         raise TypeError(
-            f"a mask is a bool tensor with True = may attend, got {kind}; if it holds numbers to "
-            "add to the scores (0 and -inf), pass it as bias=, else compare: mask != 0"
+            f"a mask is a bool tensor with True = may attend, got {type(tensor).__name__}; pass a "
+            "tensor, or a mask such as regard.causal()"
+        )
+    if tensor.dtype != torch.bool:
+        raise TypeError(
+            f"a mask is a bool tensor with True = may attend, got {tensor.dtype}; if it holds "
+            "numbers to add to the scores (0 and -inf), pass it as bias=, else compare: mask != 0"
         )
     return Visible(_copied(tensor) if torch.is_grad_enabled() else tensor)
 

@@ -273,24 +273,27 @@ def _eager_call(function: Callable, arguments: dict[str, Any], output: Tensor) -
 
 def transformers_roles(modules: Mapping[str, nn.Module]) -> dict[int, AttentionRole]:
     """The roles of attention modules in encoder–decoders, as transformers declares them."""
-    found: dict[int, AttentionRole] = {}
-    for model in modules.values():
-        config = getattr(model, "config", None)
-        if getattr(config, "is_encoder_decoder", False) and hasattr(model, "get_decoder"):
-            decoder: nn.Module = model.get_decoder()  # type: ignore[operator]
-            found |= {id(each): DECODER_SELF for each in decoder.modules()}
     crossing = [
         recorder
         for model in modules.values()
         for recorder in _listed((getattr(model, "_can_record_outputs", None) or {}).get(CROSS))
     ]
+    cross: dict[int, AttentionRole] = {}
     for name, module in modules.items():
         for recorder in crossing:
             kind = getattr(recorder, "target_class", recorder)
             part = (getattr(recorder, "layer_name", None) or "").strip(".")
             if isinstance(kind, type) and isinstance(module, kind) and f".{part}" in f".{name}.":
-                found |= {id(each): ENCODER_DECODER for each in module.modules()}
-    return found
+                cross |= {id(each): ENCODER_DECODER for each in module.modules()}
+    own: dict[int, AttentionRole] = {}
+    for model in modules.values():
+        config = getattr(model, "config", None)
+        if getattr(config, "is_encoder_decoder", False) and hasattr(model, "get_decoder"):
+            decoder: nn.Module = model.get_decoder()  # type: ignore[operator]
+            inside = [id(each) for each in decoder.modules()]
+            if decoder is not model or not cross.keys().isdisjoint(inside):  # no encoder's own
+                own |= dict.fromkeys(inside, DECODER_SELF)
+    return own | cross
 
 
 def _listed(value: Any) -> list[Any]:

@@ -24,10 +24,11 @@ def draw(trace: Trace, path: str | Path | None = None) -> Figure:
 
     Returns: the figure
     """
-    calls = one_example(trace, "a figure")
+    one = one_example(trace, "a figure")
+    calls = one.calls
     if len(calls) > 1 or calls[0].heads > 1:
-        return grid(trace, path)
+        return grid(one, path)
     (call,) = calls
-    labels = Trace(calls, trace.tokens).labels(call)
+    labels = one.labels(call)
     names = (f"query ({call.queries})", f"key ({call.keys})")
     return heatmap(call.map[0], *labels, path, title=call.title, names=names)

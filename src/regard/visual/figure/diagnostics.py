@@ -44,8 +44,8 @@ def diagnostics(
     unknown = [each for each in chosen if each not in MEASURES]
     if unknown or not chosen:
         raise ValueError(f"measures are {', '.join(MEASURES)}, got {', '.join(unknown) or 'none'}")
-    calls = one_example(trace, "the diagnostics")
-    rows = diagnose(Trace(calls, trace.tokens))
+    one = one_example(trace, "the diagnostics")
+    calls, rows = one.calls, diagnose(one)
     families, names = choose_fonts(call.name for call in calls)
     across = max(call.heads for call in calls)
     high, wide = 0.32 * len(calls) + 0.9, max(0.42 * across, 1.4)

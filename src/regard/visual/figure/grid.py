@@ -4,7 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from regard.trace import Call, Trace
+from regard.trace import Trace
 from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.fonts import choose_fonts
 from regard.visual.figure.heatmap import Colors, color_bar, label_ticks
@@ -31,11 +31,11 @@ def grid(trace: Trace, path: str | Path | None = None, *, colors: Colors = "viri
     Raises:
         ValueError: a trace without calls, of a batch, or with more than 400 heads
     """
-    calls = one_example(trace, "a grid")
+    one = one_example(trace, "a grid")
+    calls = one.calls
     heads = sum(call.heads for call in calls)
     if heads > MOST:
         raise ValueError(f"a grid draws at most {MOST} heads, got {heads}; use trace.select(...)")
-    one = Trace(calls, trace.tokens)
     across = max(call.heads for call in calls)
     longest = max(max(call.shape[-2:]) for call in calls)
     side = min(max(TOKEN * longest, SMALLEST), LARGEST, max(WIDEST / across, SMALLEST))
@@ -70,12 +70,12 @@ def grid(trace: Trace, path: str | Path | None = None, *, colors: Colors = "viri
     return save(drawn, path)
 
 
-def one_example(trace: Trace, what: str) -> list[Call]:
-    """The calls of a trace, which must be of one example and at least one."""
+def one_example(trace: Trace, what: str) -> Trace:
+    """The trace without its batch, which must be of one example, with at least one call."""
     if not trace.calls:
         raise ValueError(f"{what} needs a trace with at least one attention call")
     if {call.batch for call in trace.calls} == {1}:
         trace = trace.of(0)
     if any(call.batch is not None for call in trace.calls):
         raise ValueError(f"{what} draws one example of a batch; choose one with trace.of(0)")
-    return trace.calls
+    return trace

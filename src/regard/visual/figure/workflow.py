@@ -70,14 +70,15 @@ def workflow(
     Raises:
         ValueError: several calls, or a query that is not there
     """
-    calls = one_example(trace, "a workflow")
+    one = one_example(trace, "a workflow")
+    calls = one.calls
     if len(calls) != 1:
         names = ", ".join(call.name for call in calls)
         raise ValueError(
             f"a workflow shows one call, got {names}; choose one by trace.select(NAME)"
         )
     (call,) = calls
-    queries, keys = Trace(calls, trace.tokens).labels(call)
+    queries, keys = one.labels(call)
     queries, keys = [*map(token_text, queries)], [*map(token_text, keys)]
     row = _position(query, queries)
     words = TEXTS[language]
