@@ -2,10 +2,17 @@
 
 import gzip
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from regard.cli import main
+from regard.core.files import UNFINISHED
 
 
 @pytest.fixture
@@ -58,6 +65,44 @@ def test_processes_share_the_files_and_finished_ones_stay(
     assert sorted(path.name for path in out.iterdir()) == ["0.txt", "1.txt", "2.txt"]
     assert (out / "2.txt").read_text() == "finished before\n"
     assert len((out / "1.txt").read_text().splitlines()) == 5
+
+
+@pytest.mark.slow
+def test_a_shard_of_a_killed_process_is_done_again_and_finished_ones_are_not(
+    tiny_run, tmp_path, capsys
+):
+    """Two processes of torchrun, which starts them again after one was killed."""
+    out, days = tmp_path / "out", [f"{day % 28 + 1} may 20{day % 90 + 10}" for day in range(500)]
+    for number in range(8):
+        text = "\n".join(json.dumps({"source": f"{day}{number}"}) for day in days)
+        (tmp_path / f"{number}.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    command = ["predict", str(tiny_run("translate")), str(tmp_path / "*.gz"), "--out", str(out)]
+    command += ["--json", "--beam", "1", "--buffer", "100"]
+    launch = ["torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1"]
+    source = Path(__file__).parents[2] / "src"
+    process = subprocess.Popen(
+        [sys.executable, "-m", *launch, "-m", "regard", *command],
+        env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (list(out.glob("[0-9]*")) and (parts := list(out.glob(f"{UNFINISHED}*")))):
+        assert process.poll() is None
+        time.sleep(0.005)
+    pid, victim = parts[0].name.removeprefix(UNFINISHED).split("-")
+    os.kill(int(pid), signal.SIGKILL)
+    finished = {path: path.stat() for path in out.glob("[0-9]*")}
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    assert 0 < len(finished) < 8
+    assert all(path.stat().st_ino == before.st_ino for path, before in finished.items())
+    assert sorted(path.name for path in out.iterdir()) == [f"{n}.jsonl" for n in range(8)]
+    for number in range(8):
+        assert sources(out / f"{number}.jsonl") == [f"{day}{number}" for day in days]
+    capsys.readouterr()
+    command[2:5] = [str(tmp_path / f"{victim}.gz")]
+    assert main(command) == 0
+    assert capsys.readouterr().out == (out / victim).read_text()
 
 
 @pytest.mark.parametrize(
