@@ -157,11 +157,11 @@ def _cut(tensors: list[Tensor], block: int) -> tuple[list[Tensor], list[Tensor]]
 def _norm(gradients: list[Tensor]) -> Tensor:
     """The norm of all gradients together, sharded or not.
 
-    In float64, where there is one, it hardly depends on the order of the sum, so that the same
-    gradients are clipped alike however they are sharded.
+    With several processes it is a sum in float64, which hardly depends on its order, so that the
+    same gradients are clipped alike however they are sharded.
     """
     parts = [local_part(gradient) for gradient in gradients]
-    precise = torch.float32 if parts[0].device.type == "mps" else torch.float64
+    precise = torch.float64 if world() > 1 and parts[0].device.type != "mps" else None
     norms = [torch.linalg.vector_norm(part, dtype=precise) for part in parts]
     total = torch.linalg.vector_norm(torch.stack(norms))
     if any(part is not gradient for part, gradient in zip(parts, gradients, strict=True)):
