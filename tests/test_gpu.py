@@ -49,6 +49,23 @@ def test_attention_and_its_gradients_are_those_of_the_cpu(score, mask):
         close(found, expected)
 
 
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="flex_attention is chosen on CUDA alone")
+@pytest.mark.parametrize("mask", ["window", "composed"])
+@pytest.mark.parametrize("length", [512, 731])
+def test_flex_attention_and_its_gradients_are_those_of_the_cpu(mask, length):
+    torch.manual_seed(1)
+    inputs = [torch.randn(2, 8, length, 64) for _ in range(3)]
+    results = []
+    for device in (torch.device("cpu"), DEVICE):
+        parts = [part.to(device).requires_grad_() for part in inputs]
+        assert (regard.explain(*parts, mask=MASKS[mask]()).path == "flex") == (device == DEVICE)
+        output = regard.attend(*parts, mask=MASKS[mask]())
+        output.square().sum().backward()
+        results.append([output, *(part.grad for part in parts)])
+    for expected, found in zip(*results, strict=True):
+        close(found, expected)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_model_and_layer_computes_what_the_cpu_computes(name):
     make, run = CASES[name]

@@ -9,7 +9,11 @@ import regard
 REQUESTS = {
     "dense": ({}, "fused"),
     "causal": ({"mask": regard.causal()}, "fused"),
-    "dropout": ({"dropout": 0.1}, "blockwise"),
+    "window": ({"mask": regard.window(9, 9)}, "flex"),
+    "composed": ({"mask": regard.causal() & regard.lengths(torch.tensor([512, 300]))}, "flex"),
+    "general": ({"score": regard.General(64, 64), "mask": regard.window(9, 9)}, "flex"),
+    "bias": ({"mask": regard.window(9, 9), "bias": torch.zeros(512, 512)}, "fused"),
+    "dropout": ({"dropout": 0.1, "mask": regard.window(9, 9)}, "blockwise"),
     "sparsemax": ({"normalize": "sparsemax"}, "blockwise"),
     "your function": ({"score": lambda q, k: -torch.cdist(q, k)}, "blockwise"),
 }

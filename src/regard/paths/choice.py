@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.core.blocks import BLOCK_ELEMENTS, in_functorch
+from regard.core.blocks import BLOCK_ELEMENTS, can_inspect_values, in_functorch
 from regard.core.lower import is_additive, is_dot
 from regard.core.names import did_you_mean
 from regard.core.request import Request
-from regard.paths import additive, banded, block_sparse, capped, fused, gather
+from regard.paths import additive, banded, block_sparse, capped, flex, fused, gather
 from regard.paths.blockwise import blockwise
 from regard.paths.kernels import compile as compiled
 from regard.paths.reference import reference
@@ -36,6 +36,7 @@ PATHS: dict[str, Path] = {
     "block_sparse": Path(
         block_sparse.block_sparse, block_sparse.unsupported_reason, fused.zeroes_hidden
     ),
+    "flex": Path(flex.flex, flex.unsupported_reason),
     "capped": Path(capped.capped, capped.unsupported_reason),
     "additive_kernel": Path(additive.additive, additive.unsupported_reason),
     "gather": Path(gather.gather, gather.unsupported_reason),
@@ -63,6 +64,8 @@ def choose(request: Request, path: str = "auto") -> tuple[str, str]:
         why = fused.unsupported_reason(request)
         if why:
             return "blockwise", f"torch cannot fuse this ({why}), so it runs in blocks of queries"
+        if flex.pays(request):
+            return "flex", f"torch's compiled flex_attention skips what {request.mask} hides"
         sparse = block_sparse.faster(request)
         if sparse:
             return sparse, f"{request.mask} hides whole blocks of keys, which are skipped"
@@ -109,7 +112,7 @@ def plan(request: Request, path: str = "auto") -> Plan:
     name, reason = choose(request, path)
     skips = name in ("banded", "capped", "additive_kernel")
     cells = banded.visible_cells(request) if skips else request.cells
-    if name == "block_sparse":
+    if name in ("block_sparse", "flex") and can_inspect_values(request.query):
         cells = block_sparse.visible_cells(request)
     width, value_width = request.query.shape[-1], request.value.shape[-1]
     # a multiplication and an addition per dot product; tanh, factored, takes about eight
