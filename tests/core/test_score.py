@@ -386,17 +386,17 @@ def test_the_cosine_of_long_float16_vectors_is_finite() -> None:
 
 
 @pytest.mark.parametrize("name", ["general", "biased_general"])
-def test_a_form_built_by_name_has_entries_of_size_one_and_scores_of_variance_one(name):
+def test_a_form_built_by_name_has_entries_of_a_quarter_and_scores_of_variance_one(name):
     torch.manual_seed(0)
     module = build_score(name, 64, 48).double()
     query, key = torch.randn(200, 64).double(), torch.randn(300, 48).double()
     scores = module(query, key)
-    assert 0.9 < module.weight.std() < 1.1
+    assert 0.9 < 4 * module.weight.std() < 1.1
     assert 0.9 < scores.std() < 1.1
     query_side, key_side, scale = module.as_dot(query, key)
     torch.testing.assert_close(scale * query_side @ key_side.T, scores)
     form = module.weight if name == "general" else module.weight.T
-    torch.testing.assert_close(scores, query @ form @ key.T / math.sqrt(64 * 48))
+    torch.testing.assert_close(scores, query @ form @ key.T * 4 / math.sqrt(64 * 48))
 
 
 def test_the_scale_of_an_activated_form_is_inside_the_activation():

@@ -199,9 +199,10 @@ class General(nn.Module):
     Args:
         query_dim, key_dim: widths
         scale: factor of the score. Layers and models that build this score by name have
-            1 / √(query_dim · key_dim) here and entries of size 1 in W: Adam moves each of the
-            query_dim · key_dim entries by up to the learning rate, so that with entries of size
-            1 / √(query_dim · key_dim) a single step can change a score by several units.
+            4 / √(query_dim · key_dim) here and entries of size ¼ in W: Adam moves each of the
+            query_dim · key_dim entries by up to the learning rate, so that without a scale, with
+            entries of size 1 / √(query_dim · key_dim), one step can change a score by several
+            units. With entries of size 1, maps stay less sharp than those of the additive score.
     """
 
     def __init__(self, query_dim: int, key_dim: int, *, scale: float = 1.0) -> None:
@@ -381,7 +382,7 @@ def _unsized(kind: type[nn.Module], query_dim: int, key_dim: int) -> nn.Module:
 
 
 def _bilinear_form(kind: type[nn.Module], query_dim: int, key_dim: int) -> nn.Module:
-    return kind(query_dim, key_dim, scale=1 / math.sqrt(query_dim * key_dim))
+    return kind(query_dim, key_dim, scale=4 / math.sqrt(query_dim * key_dim))
 
 
 BUILDERS: dict[str, Callable[[int, int], nn.Module]] = {

@@ -22,7 +22,7 @@ from regard.training.config import (
 )
 from regard.training.task import Task
 
-FORMAT = 2  # of a manifest; 2 has scaled embeddings and general scores
+FORMAT = 3  # of a manifest; 3 has scaled embeddings and general scores
 MANIFEST = "manifest.json"
 FIXED = ("task", "seed", "data", "model", "loss")  # tables a resumed run cannot change
 CHANGING = ("config.toml", "metrics.jsonl", "model.safetensors", MANIFEST)
