@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import regard
@@ -20,7 +21,12 @@ REQUESTS = {
 
 
 def explain_on_cuda(**options):
+    """The plan for fake tensors, and a score with fake parameters."""
     with FakeTensorMode(allow_non_fake_inputs=True):
+        if isinstance(score := options.get("score"), nn.Module):
+            for name, own in score.named_parameters(recurse=False):
+                fake = torch.empty_like(own, device="cuda", requires_grad=False)
+                setattr(score, name, nn.Parameter(fake, requires_grad=False))
         query = torch.empty(2, 8, 512, 64, device="cuda")
         return regard.explain(query, query, query, **options)
 

@@ -221,7 +221,9 @@ def explain(
         query, key, value, score=score, mask=mask, bias=bias, normalize=normalize, dropout=dropout
     )
     if is_dot(request.score) or is_additive(request.score):  # checks the widths, as attend does
-        request.score(request.query[..., :1, :], request.key[..., :1, :])
+        one, other = (t.narrow(-2, 0, min(1, t.shape[-2])) for t in (request.query, request.key))
+        with torch.no_grad():
+            request.score(one, other)
     return plan(request, path)
 
 
