@@ -113,12 +113,17 @@ def test_leading_dimensions_must_broadcast() -> None:
 # ------------------------------------------------------------------ masks and bias
 
 
-@pytest.mark.parametrize("mask", [zeros(M, N), torch.ones(M, N).int(), [[True]]])
+@pytest.mark.parametrize("mask", [zeros(M, N), torch.ones(M, N).int()])
 def test_numbers_where_a_mask_belongs_are_refused_with_advice(mask: Any) -> None:
     with raises(
         TypeError, "bool tensor with True = may attend, got", "pass it as bias=", "mask != 0"
     ):
         attend(mask=mask)
+
+
+def test_a_list_where_a_mask_belongs_is_refused_with_advice() -> None:
+    with raises(TypeError, "got list; pass a tensor, or a mask such as regard.causal()"):
+        attend(mask=[[True]])
 
 
 def test_a_mask_of_the_wrong_shape_is_refused_with_the_right_one() -> None:

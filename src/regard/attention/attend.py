@@ -220,7 +220,8 @@ def explain(
     request = make_request(
         query, key, value, score=score, mask=mask, bias=bias, normalize=normalize, dropout=dropout
     )
-    if is_dot(request.score) or is_additive(request.score):  # checks the widths, as attend does
+    checks_widths = is_dot(request.score) or is_additive(request.score)
+    if checks_widths:  # as attend does
         one, other = (t.narrow(-2, 0, min(1, t.shape[-2])) for t in (request.query, request.key))
         with torch.no_grad():
             request.score(one, other)
