@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,10 @@ def test_no_command_shows_the_help_and_counts_as_bad_usage(capsys):
         (["--quiet", "doctor"], "--quiet"),
         (["evaluate"], "Missing argument 'RUN'. (see regard evaluate --help)"),
         (["compare"], "Missing argument 'RECIPE|CONFIG.toml'. (see"),
+        (
+            ["train", "Bahdanau"],
+            "choose both, such as: regard train dates --set model.kind=bahdanau",
+        ),
         (["data", "get"], "Missing argument 'NAME'. (see regard data get --help)"),
         (["compare", "dates", "--scores", ","], "regard: --decoders and what"),
     ],
@@ -151,7 +156,8 @@ def test_help_has_an_example_and_is_whole_in_80_columns(words, capsys, monkeypat
     assert not words or "Example: " in shown
     assert "…" not in shown
     assert not [line for line in shown.splitlines()[1:] if line.endswith("...")]
-    assert "<bool>" not in shown
+    assert not re.search(r"<(bool|str|path|list)", shown)  # Python's types
+    assert "[[" not in shown
 
 
 def test_the_shell_completes_recipes(monkeypatch, capsys):

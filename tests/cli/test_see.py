@@ -111,6 +111,16 @@ def test_a_trace_that_is_not_there_is_said_to_be_missing(
     assert "is neither a run directory nor a trace file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["see", "translate"])
+def test_a_misspelt_run_is_answered_with_the_nearest(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dates").mkdir()
+    (tmp_path / "dates" / "config.toml").touch()
+    assert main([command, str(tmp_path / "date"), "May 1"]) == 1
+    assert f"did you mean {tmp_path / 'dates'}?" in capsys.readouterr().err
+
+
 SMALL = {
     "graph": ["data.name=generated", "data.count=60"],
     "memory": ["data.longest=3", "data.batches=2", "data.held_out=2", "model.slots=7"],

@@ -133,7 +133,7 @@ def test_bad_lines_are_skipped_when_asked_and_reported_with_their_numbers(write)
     assert pairs.report.examples == [
         (2, "1 column instead of 2"),
         (3, "an empty line"),
-        (4, "the line is not UTF-8 at byte 2"),
+        (4, "the line is not UTF-8: convert the file, such as by iconv -f CP949 -t UTF-8"),
         (5, "an empty line"),
         (6, "the target is empty"),
         (7, "3 columns instead of 2"),
@@ -159,7 +159,7 @@ def test_invalid_utf8_in_an_aligned_file_skips_the_pair_and_names_the_side(write
     pairs = read_aligned(source, target, bad="skip")
     assert list(pairs) == [("a", "e"), ("d", "g")]
     assert pairs.report.examples == [
-        (2, "the source is not UTF-8 at byte 2"),
+        (2, "the source is not UTF-8: convert the file, such as by iconv -f CP949 -t UTF-8"),
         (3, "the target is empty"),
     ]
 
@@ -410,7 +410,7 @@ def test_bad_rows_of_a_csv_are_reported_by_line(write):
     assert list(pairs) == [("a\nb", "c")]
     assert pairs.report.examples == [
         (4, "1 column instead of 2"),
-        (5, "the row is not UTF-8"),
+        (5, "the row is not UTF-8: convert the file, such as by iconv -f CP949 -t UTF-8"),
         (6, "3 columns instead of 2"),
         (7, "the target is empty"),
     ]

@@ -181,6 +181,15 @@ def test_a_word_is_hidden_undone_redone_and_a_weight_is_set(open_tab):
     assert float(trace.calls[0].map.dense().max()) > 0.999  # the weight that was set
 
 
+def test_an_input_goes_along_to_the_next_room(open_tab):
+    tab = open_tab("look?run=letters&text=cab")
+    for room in ("edit", "workflow", "look"):
+        tab.page.click(f"nav a[data-room={room}]")
+        tab.page.wait_for_selector(f"main > studio-{room}[data-ready]", state="attached")
+        assert tab.page.input_value("textarea") == "cab"
+    assert tab.errors == []
+
+
 def test_runs_stand_side_by_side(open_tab):
     tab = open_tab("compare?runs=letters,without&text=cab")
     tab.until("document.querySelectorAll('.pane').length", 2)

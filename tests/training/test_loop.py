@@ -167,6 +167,21 @@ class Signal(Silent):
             signal.raise_signal(self.number)
 
 
+class Displayed(Silent):
+    def __init__(self):
+        self.steps = []
+
+    def step(self, state, *values):
+        self.steps.append(state.step)
+
+
+def test_the_first_step_which_compiles_tells_no_pace(tmp_path, largest, configure):
+    displayed = Displayed()
+    train(largest(), configure(steps=3), tmp_path / "run", progress=displayed)
+    train(largest(), configure(steps=6), tmp_path / "run", progress=displayed, resume=True)
+    assert displayed.steps == [2, 3, 5, 6]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_the_rest_is_as_if_it_had_not_come(tmp_path, largest, configure, number):
     config = configure(epochs=3, lr=0.01)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,7 +44,7 @@ def attention_is_parallel(quick: bool) -> Finding:
         x = torch.randn(1, length, DIM)
         for name, model in models.items():
             depth = _critical_path(model(x))
-            seconds = _best_time(partial(model, x), 3 if quick else 7)
+            (seconds,) = _best_times([partial(model, x)], 3 if quick else 7)
             depths[name].append((length, depth))
             speeds[name].append((length, length / seconds))
             rows.append((name, length, depth, round(length / seconds)))
@@ -53,9 +53,9 @@ def attention_is_parallel(quick: bool) -> Finding:
         ("layer", "length", "critical path", "tokens/s"),
         rows,
         grown["self-attention"] == 1 and grown["recurrent"] > 0.5 * lengths[-1] / lengths[0],
-        f"from length {lengths[0]} to {lengths[-1]} the critical path of the recurrent layer grows "
-        f"{grown['recurrent']:.0f} times, that of self-attention {grown['self-attention']:.0f} "
-        f"times; tokens/s are those of this machine ({torch.get_num_threads()} threads)",
+        f"from length {lengths[0]} to {lengths[-1]} the critical path grows by a factor of "
+        f"{grown['recurrent']:.0f} in the recurrent layer and of {grown['self-attention']:.0f} in "
+        f"self-attention; tokens/s are of this machine, threads: {torch.get_num_threads()}",
         "length",
         [Chart("critical path", depths, log=True), Chart("tokens/s", speeds, log=True)],
     )
@@ -73,21 +73,21 @@ def time_grows_with_length(quick: bool) -> Finding:
     curves: Curves = {name: [] for name in mechanisms}
     exponents = {}
     for name, (order, compute, _) in mechanisms.items():
-        for length in lengths:
-            x = torch.randn(1, 4, length, DIM)
-            seconds = _best_time(partial(compute, x), 3 if quick else 5)
-            curves[name].append((length, seconds))
+        calls = [partial(compute, torch.randn(1, 4, length, DIM)) for length in lengths]
+        times = _best_times(calls, 7 if quick else 5)
+        curves[name] = list(zip(lengths, times, strict=True))
         (a, first), (b, last) = curves[name][0], curves[name][-1]
         exponents[name] = math.log(last / first) / math.log(b / a)
-        times = (f"{1000 * seconds:.3g} ms" for _, seconds in curves[name])
-        rows.append((f"{name}, {order}", *times, round(exponents[name], 2)))
+        shown = (f"{1000 * seconds:.3g} ms" for seconds in times)
+        rows.append((f"{name}, {order}", *shown, round(exponents[name], 2)))
     agrees = all(abs(exponents[name] - power) < 0.4 for name, (_, _, power) in mechanisms.items())
     grown = ", ".join(f"{name} as n^{exponent:.2f}" for name, exponent in exponents.items())
+    doubt = "" if agrees else "; on a busy machine times vary, so measure again when it is idle"
     return Finding(
         ("attention", *(f"n = {length:,}" for length in lengths), "exponent"),
         rows,
         agrees,
-        f"time grows: {grown}",
+        f"time grows: {grown}{doubt}",
         "length",
         [Chart("seconds", curves, log=True)],
     )
@@ -110,12 +110,16 @@ def _critical_path(output: Tensor) -> int:
 
 
 @torch.no_grad()
-def _best_time(compute: Callable[[], object], rounds: int) -> float:
-    """Seconds of the fastest of several rounds, after one that warms up."""
-    compute()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        compute()
-        times.append(time.perf_counter() - start)
-    return min(times)
+def _best_times(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
+    """Seconds of the fastest of several rounds for each call, after one that warms up.
+
+    The calls take turns, so that a busy moment of the machine slows all of them.
+    """
+    best = [math.inf] * len(calls)
+    for round in range(rounds + 1):
+        for index, compute in enumerate(calls):
+            start = time.perf_counter()
+            compute()
+            if round:
+                best[index] = min(best[index], time.perf_counter() - start)
+    return best

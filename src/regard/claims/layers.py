@@ -146,5 +146,5 @@ def projections_can_lower_a_weight(quick: bool) -> Finding:
         [("raw similarity", own[0], neighbour[0]), ("W_Q and W_K", own[1], neighbour[1])],
         own[0] > 0.5 and own[1] < 0.1,
         f"each token is most similar to itself and gives itself a weight of {own[0]:.2f}; with "
-        f"learned projections it is {own[1]:.2f}",
+        f"learned projections it is {own[1]:.2g}",
     )

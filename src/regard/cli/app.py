@@ -18,6 +18,7 @@ from regard.cli.doctor import doctor, install_hint, missing_package
 from regard.cli.evaluate import evaluate
 from regard.cli.export import export
 from regard.cli.gallery import gallery
+from regard.cli.options import Command
 from regard.cli.output import one_line, prepare_streams
 from regard.cli.predict import predict
 from regard.cli.see import see
@@ -78,7 +79,7 @@ def regard(
 
 for name, command, example in COMMANDS:
     about = TRANSLATE if name == "translate" else None
-    app.command(name, help=about, epilog=f"Example: {example}")(command)
+    app.command(name, cls=Command, help=about, epilog=f"Example: {example}")(command)
 app.add_typer(data, name="data", epilog="Example: regard data get multi30k")
 app.add_typer(bench, name="bench", epilog="Example: regard bench attention --quick")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.options import Json, file_option, option
+from regard.cli.options import Command, Json, file_option, option
 from regard.cli.output import StatusLine, check_output, write_json
 
 data = typer.Typer(
@@ -47,7 +47,7 @@ def list_datasets(
         print(f"{'':<16}{state}\n{'':<16}licence: {row['licence']}")
 
 
-@data.command(epilog="Example: regard data get multi30k")
+@data.command(cls=Command, epilog="Example: regard data get multi30k")
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset of `regard data list`.")],
     folder: Folder = None,
@@ -95,7 +95,7 @@ def get(
     print(f"licence of {name}: {dataset.licence}")
 
 
-@data.command(epilog="Example: regard data make dates --out dates.tsv --count 1000")
+@data.command(cls=Command, epilog="Example: regard data make dates --out dates.tsv --count 1000")
 def make(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A generated dataset of `regard data list`.")

@@ -48,6 +48,8 @@ def demo(
     print(f"\nExact match on {count:,} unseen dates: {right / count:.2%} ({count - right} wrong)")
     print(f"All of it took {time.monotonic() - start:.0f} s. To use the model:\n")
     print(f"  regard translate {out} 'March 3rd, 2031'")
+    print(f"  regard see {out} 'March 3rd, 2031' --out see.html    # a page to explore")
+    print(f"  regard studio {out}                                  # the model in the browser")
 
 
 def _train(run: Path, *, fresh: bool) -> None:
@@ -116,12 +118,12 @@ def _figures(run: Path, found: "dict[str, Translation]") -> None:
         return
     folder = run / "figures"
     folder.mkdir(exist_ok=True)
-    print()
+    print("\nThe same as figures:\n")
     for name, one in found.items():
         assert one.map is not None
         path = folder / f"{name}.png"
         heatmap(one.map[:-1], one.tokens[:-1], one.source, path)
-        print(f"The same as a figure: {path}")
+        print(f"  {path}")
 
 
 def _padded(text: str, width: int) -> str:

@@ -4,6 +4,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperArgument, TyperCommand
+
+
+class Command(TyperCommand):
+    """A command whose help has the names of arguments alone, without their Python types."""
+
+    def get_params(self, *context: Any) -> Any:
+        params = super().get_params(*context)
+        for param in params:
+            if isinstance(param, TyperArgument):
+                vars(param)["display_type_rich"] = lambda ctx: None
+        return params
 
 
 def flag(name: str, help: str) -> Any:

@@ -73,7 +73,11 @@ def see(
             )
         traces = [_stored(source, example)]
     elif not source.exists():
-        raise FileNotFoundError(f"{source} is neither a run directory nor a trace file")
+        from regard.training.run_directory import nearest_run
+
+        raise FileNotFoundError(
+            f"{source} is neither a run directory nor a trace file{nearest_run(source)}"
+        )
     else:
         predictor, parsed = _inputs(
             source, inputs or [], example, text, figure=bool(files), device=device

@@ -24,7 +24,7 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RECIPE|CONFIG.toml|RUN]",
+            metavar="RECIPE|CONFIG.toml|RUN",
             help="A recipe of --list, a file of your own, or the run to --resume.",
             show_default=False,
             autocompletion=recipe_names,

@@ -11,7 +11,7 @@ from regard.data.columns import Columns, good_rows, pick_columns, read_columns
 from regard.data.files import Bad, Report, lines
 from regard.data.frames import read_frames
 from regard.data.pairs import Pairs
-from regard.data.tables import TABLES, find_format, text_rows
+from regard.data.tables import NOT_UTF8, TABLES, find_format, text_rows
 
 Store = str | Path | None
 
@@ -162,8 +162,8 @@ def read_aligned(
         for name, raw in zip(("source", "target"), sides, strict=True):
             try:
                 texts.append(raw.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                raise ValueError(f"the {name} is not UTF-8 at byte {error.start + 1}") from None
+            except UnicodeDecodeError:
+                raise ValueError(NOT_UTF8.format(name)) from None
         return pick(texts)
 
     pick = Columns(report.name, {"source": 0, "target": 1}).pick

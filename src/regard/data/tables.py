@@ -13,6 +13,7 @@ from regard.data.files import check_expansion, format_of, lines, readable
 DELIMITERS = ",;\t|"  # that are looked for in the first line of a CSV file
 LONGEST = 2**31 - 1  # characters of a cell in a CSV; by itself the csv module stops at 131,072
 ROWS = 1024  # rows of a Parquet file that are held in memory
+NOT_UTF8 = "the {} is not UTF-8: convert the file, such as by iconv -f CP949 -t UTF-8"
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, or a byte that is not UTF-8
 SAVED = ("state.json", "dataset_dict.json")  # marks of a directory of `save_to_disk`
 
@@ -45,8 +46,8 @@ def text_rows(path: str | Path) -> Iterator[tuple[int, str | ValueError]]:
     for number, raw in lines(path):
         try:
             line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            yield number, ValueError(f"the line is not UTF-8 at byte {error.start + 1}")
+        except UnicodeDecodeError:
+            yield number, ValueError(NOT_UTF8.format("line"))
         else:
             blank = not line or line.isspace()
             yield number, ValueError("an empty line") if blank else line
@@ -80,7 +81,7 @@ def _csv_rows(
     try:
         for row in reader:
             if any(map(SURROGATE.search, row)):
-                yield reader.line_num, ValueError("the row is not UTF-8")
+                yield reader.line_num, ValueError(NOT_UTF8.format("row"))
             elif row:
                 yield reader.line_num, row
     except csv.Error as error:

@@ -40,8 +40,14 @@ def load_recipe(name: str) -> dict[str, Any]:
         ValueError: if there is no recipe of this name
     """
     if name not in _texts():
-        from regard.core.names import did_you_mean
+        from regard.core.names import did_you_mean, find_name
+        from regard.models.build import KINDS
 
+        if kind := find_name(name, KINDS):
+            raise ValueError(
+                f"{name!r} is a kind of model, not a recipe; choose both, such as: "
+                f"regard train dates --set model.kind={kind}"
+            )
         raise ValueError(f"unknown recipe {name!r}{did_you_mean(name, _texts())}")
     return tomllib.loads(_texts()[name])
 

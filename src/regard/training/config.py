@@ -156,6 +156,10 @@ def read_config(
     parse_overrides(overrides, values)
     for name in values:  # before missing keys: a table may be misspelt
         if name not in Config.model_fields:
+            tables: dict[str, Any] = {**values, "training": Training.model_fields}
+            for table, keys in tables.items():
+                if isinstance(keys, Mapping) and name in keys:
+                    raise ValueError(f"unknown key {name}; did you mean {table}.{name}?")
             raise ValueError(f"unknown key {name}{did_you_mean(name, Config.model_fields)}")
     training = values.pop("training", {})
     if not isinstance(training, Mapping):

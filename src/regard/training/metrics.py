@@ -98,6 +98,7 @@ class Log:
         self.first_step, self.seconds_before = state.step, state.seconds
         self.began = time.perf_counter()
         self.interval_began, self.interval_count = self.began, 0  # since a line or an evaluation
+        self.warm = self.began  # the end of the first step, which compiles and is no measure
 
     def step(self, lr: float, loss: float, count: int, norm: float) -> None:
         """Record a step whose loss was summed over `count`."""
@@ -107,8 +108,11 @@ class Log:
         state.total += count
         self.interval_count += count
         speed = self.interval_count / max(now - self.interval_began, 1e-9)
-        left = self._seconds_left(now)
-        self._show(lambda progress: progress.step(state, loss / count, speed, left))
+        if state.step == self.first_step + 1:
+            self.warm = now
+        else:
+            left = self._seconds_left(now)
+            self._show(lambda progress: progress.step(state, loss / count, speed, left))
         if state.step % self.options.log_every == 0:
             unit = self.task.unit
             self.metrics.write(
@@ -121,6 +125,7 @@ class Log:
                 **{unit: state.total, f"{unit}_per_second": round(speed, 1)},
             )
             state.loss, state.count = 0.0, 0
+        if self.warm == now or state.step % self.options.log_every == 0:
             self.interval_began, self.interval_count = now, 0
 
     def evaluation(self, evaluation: Evaluation) -> None:
@@ -160,7 +165,7 @@ class Log:
         """Seconds to the end at the pace of this session, if patience does not end the run."""
         ends = []
         if self.last is not None:
-            pace = (now - self.began) / (self.state.step - self.first_step)
+            pace = (now - self.warm) / (self.state.step - self.first_step - 1)
             ends.append(pace * (self.last - self.state.step))
         if self.options.minutes is not None:
             ends.append(self.options.minutes * 60 - self.state.seconds)

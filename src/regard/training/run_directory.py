@@ -6,6 +6,7 @@ checksums of the files of its task, and versions. A resumed run is checked again
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from difflib import get_close_matches
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,13 @@ def open_run(
         yield found[max(found)] if found else None
 
 
+def nearest_run(run: Path) -> str:
+    """How an error about a run that is not there goes on: a run beside it with a similar name."""
+    names = [file.parent.name for file in run.parent.glob("*/config.toml")]
+    close = get_close_matches(run.name, names, n=1)
+    return f"; did you mean {run.parent / close[0]}?" if close else ""
+
+
 def read_run_config(run: str | Path) -> Config:
     """The configuration of a run, checked against its manifest with all files of its task.
 
@@ -104,7 +112,7 @@ def read_run_config(run: str | Path) -> Config:
     if not path.is_file():
         what = "is a file" if run.is_file() else "does not exist"
         what = "has no config.toml" if run.is_dir() else what
-        raise FileNotFoundError(f"{run} is not a run directory: it {what}")
+        raise FileNotFoundError(f"{run} is not a run directory: it {what}{nearest_run(run)}")
     try:
         config = read_config(path)
     except ValueError as error:

@@ -75,6 +75,8 @@ def _sentence(kind: type[Settings], error: ValidationError, table: str) -> str:
         message += f" or {other['msg'].removeprefix('Input should be ')}"
     for python, toml in IN_TOML.items():
         message = message.replace(python, toml)
+    if first["type"] == "dict_type":
+        message += f" ({name}.KEY = VALUE)"
     value = first["input"]
     shown = str(value).lower() if isinstance(value, bool) else repr(value)
     return f"{name} {message.removeprefix('Input ')}, got {shown}"

@@ -12,6 +12,7 @@ import "studio/steps.js";
 import { say } from "studio/texts.js";
 
 const ROOMS = ["look", "edit", "compare", "workflow", "gallery", "train"];
+const SHARING = ["look", "edit", "workflow"]; // rooms that go on with the run and input of each other
 const KEY = "regard-studio";
 
 class Studio {
@@ -90,7 +91,8 @@ class Studio {
     this.room = document.createElement(`studio-${name}`);
     this.main.replaceChildren(this.room);
     try {
-      await this.room.open(this, new URLSearchParams(query ?? ""));
+      const kept = SHARING.includes(name) ? this.shared : "";
+      await this.room.open(this, new URLSearchParams(query ?? kept ?? ""));
     } catch (error) {
       this.room.problem(error);
       if (!(error.status >= 0)) throw error;
@@ -102,6 +104,9 @@ class Studio {
   address(fields) {
     const kept = Object.entries(fields).filter(([, value]) => value !== null && value !== undefined && value !== "");
     const query = new URLSearchParams(kept).toString();
+    if (SHARING.includes(this.name) && fields.run) {
+      this.shared = kept.filter(([key]) => ["run", "text", "example"].includes(key));
+    }
     this.written = `#/${this.name}${query ? `?${query}` : ""}`;
     history.replaceState(null, "", this.written);
   }

@@ -24,6 +24,9 @@ from regard.visual.gallery.exhibit import (
     words,
 )
 
+TRAINED = (scores.ActivatedGeneral, scores.Additive, scores.Concat, scores.Location)
+"""Scores that say nothing before they have learned."""
+
 
 def exhibits() -> Iterator[Exhibit]:
     """Every score, normalizer and mask on the sentence."""
@@ -53,7 +56,7 @@ def _scores() -> Iterator[Exhibit]:
         ("Location", "f(q, position) = W q", "Luong et al. 2015",
          "regard.Location(q_dim, max_length)", lambda d: scores.Location(d, LONGEST)),
         ("Soft cap", "f(q, k) = c · tanh(q · k / (c √d))", "Gemma Team 2024 (Gemma 2)",
-         "regard.SoftCap(2.0)", lambda d: SoftCap(2.0)),
+         "regard.SoftCap(5.0)", lambda d: SoftCap(5.0)),
         ("Elementwise", "f(q, k) = g(q · k / √d), here g = max(s, 0)", "any function of any score",
          "regard.Elementwise(torch.relu)", lambda d: Elementwise(torch.relu)),
         ("Your own", "f(q, k) = − |q − k|", "any callable", "lambda q, k: -torch.cdist(q, k)",
@@ -63,8 +66,8 @@ def _scores() -> Iterator[Exhibit]:
     for name, formula, paper, code, make in table:
         torch.manual_seed(11)
         small, large = make(WORD_WIDTH), make(WIDTH)
-        is_learned = isinstance(small, scores.Additive | scores.Concat | scores.Location)
-        if isinstance(small, nn.Module) and is_learned:
+        is_learned = isinstance(small, TRAINED)
+        if isinstance(small, TRAINED):
             train(small.parameters(), partial(_weights, target, source, score=small))
         caption = "French queries, English keys" + ", trained on this pair." * is_learned
         code = f"regard.attend(q, k, v, score={code})"
