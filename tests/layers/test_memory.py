@@ -183,7 +183,7 @@ def longhand_address(head, memory, previous, reach):
     return moved**gamma / (moved**gamma).sum()
 
 
-def test_a_step_writes_by_the_old_memory_and_reads_the_new():
+def test_a_step_addresses_the_old_memory_and_reads_the_new():
     layer = layer_of(shift=2)
     controller = torch.randn(BATCH, 3, CONTROLLER, dtype=torch.float64)
     reads, states = run(layer, controller)
@@ -205,7 +205,7 @@ def test_a_step_writes_by_the_old_memory_and_reads_the_new():
                 memory = memory + torch.outer(now.write_weights[b, h], write[h, -WIDTH:])
             torch.testing.assert_close(now.memory[b], memory)
             for h in range(READS):
-                weights = longhand_address(read[h], memory, before.read_weights[b, h], 2)
+                weights = longhand_address(read[h], before.memory[b], before.read_weights[b, h], 2)
                 torch.testing.assert_close(now.read_weights[b, h], weights)
                 expected = sum(weights[i] * memory[i] for i in range(SLOTS))
                 part = reads[b, 2, h * WIDTH : (h + 1) * WIDTH]
@@ -221,6 +221,19 @@ def test_the_state_starts_on_the_first_slot_of_an_empty_memory():
         assert torch.equal(weights[..., 0], torch.ones(BATCH, heads, dtype=torch.float64))
         assert weights.sum() == BATCH * heads
     assert state.read().shape == (BATCH, READS * WIDTH)
+
+
+def test_a_new_layer_writes_slot_after_slot_and_finds_what_it_wrote():
+    torch.manual_seed(1)
+    layer = MemoryAttention(CONTROLLER, slots=17, width=13)
+    with torch.no_grad():  # look by content alone: the gate, and the shift by 0
+        layer.read_heads.bias[[13 + 1, 13 + 3]] = 20.0
+    written = torch.randn(1, 6, CONTROLLER)
+    _, states = run(layer, torch.cat((written, written[:, 2:3]), dim=1))
+    for t, state in enumerate(states[:6]):
+        assert state.write_weights[0, 0].argmax() == t + 1
+        assert state.write_weights.max() > 0.9
+    assert states[6].read_weights[0, 0].argmax() == 3  # the third slot after the start
 
 
 def test_weights_stay_distributions_and_the_read_is_in_the_state():

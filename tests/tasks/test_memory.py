@@ -61,3 +61,16 @@ def test_bad_tables_are_clear_errors() -> None:
         read_settings(Data, {"name": "recall"}, "data")
     with pytest.raises(ValueError, match=r"unknown key model\.slot; did you mean 'slots'"):
         read_settings(Model, {"slot": 5}, "model")
+
+
+def test_repeat_copy_starts_with_one_copy_and_grows_to_ten() -> None:
+    task = MemoryTask(
+        Data(name="repeat_copy", shortest=1, longest=1, rows=1, batches=100, single=2), Model()
+    )
+
+    def most(epoch: int) -> int:  # of one vector and the end
+        return max(int(task.batch(epoch, step).due.sum()) - 1 for step in range(100))
+
+    assert [most(0), most(1)] == [1, 1]
+    assert 1 < most(2) < 10
+    assert most(4) == 10

@@ -33,7 +33,7 @@ class BitTask(NamedTuple):
     about: str
     channels: int
     out: int
-    draw: Callable[[int, int, torch.Generator], Bits]  # (count, size, generator)
+    draw: Callable[..., Bits]  # (count, size, generator)
     size: str  # what the size counts
 
 
@@ -46,13 +46,13 @@ def copy(count: int, size: int, rng: torch.Generator) -> Bits:
     return _answered(inputs, bits)
 
 
-def repeat_copy(count: int, size: int, rng: torch.Generator) -> Bits:
+def repeat_copy(count: int, size: int, rng: torch.Generator, most: int = MOST_REPEATS) -> Bits:
     """`size` vectors and a number → as many copies and an end marker. Section 4.2.
 
-    The number of copies is the same for the whole batch, and is normalised.
+    The number of copies, at most `most`, is the same for the whole batch, and is normalised.
     """
     bits = _random(count, size, COPY_WIDTH, rng)
-    repeats = int(torch.randint(1, MOST_REPEATS + 1, (), generator=rng))
+    repeats = int(torch.randint(1, most + 1, (), generator=rng))
     copies = torch.zeros(count, size * repeats + 1, COPY_WIDTH + 1)
     copies[:, :-1, :-1] = bits.repeat(1, repeats, 1)
     copies[:, -1, -1] = 1.0  # the end
@@ -102,7 +102,7 @@ BIT_TASKS = {
 }
 
 
-def draw_bits(name: str, count: int, size: int, *, seed: int) -> Bits:
+def draw_bits(name: str, count: int, size: int, *, seed: int, repeats: int = MOST_REPEATS) -> Bits:
     """Generate a batch; the same arguments give the same bits.
 
     >>> bits = draw_bits("copy", 2, 5, seed=1)
@@ -116,11 +116,13 @@ def draw_bits(name: str, count: int, size: int, *, seed: int) -> Bits:
         count: number of sequences
         size: number of vectors or items
         seed: of the bits
+        repeats: the most copies of "repeat_copy"
     """
     check_name("task", name, BIT_TASKS)
     if count < 1 or size < 1:
         raise ValueError(f"count and size must be 1 or more, got {count} and {size}")
-    return BIT_TASKS[name].draw(count, size, torch.Generator().manual_seed(seed))
+    options = {"most": repeats} if name == "repeat_copy" else {}
+    return BIT_TASKS[name].draw(count, size, torch.Generator().manual_seed(seed), **options)
 
 
 def _random(count: int, length: int, width: int, rng: torch.Generator) -> Tensor:

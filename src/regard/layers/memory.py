@@ -43,9 +43,10 @@ class MemoryAttention(nn.Module):
     and a power γ; with the memory and its last weights they give new weights (eq. 5-9). A write
     head also has an erase vector e and an add vector a.
 
-    The write heads address the memory M(t − 1) of the last step and change it into M(t); the read
-    heads address and read M(t), so that what is written in a step can be read in it. The
-    controller of the next step gets `state.read()`, which is defined before the first step, too.
+    All heads address the memory M(t − 1) of the last step, so that a key finds what was written
+    before and not what is written now. The write heads change it into M(t), and the read heads
+    read M(t). The controller of the next step gets `state.read()`, which is defined before the
+    first step, too.
 
     >>> import torch
     >>> layer = MemoryAttention(11, slots=7, width=5, reads=2)
@@ -87,6 +88,29 @@ class MemoryAttention(nn.Module):
         address = width + 1 + 1 + (2 * shift + 1) + 1  # k, β, g, s, γ
         self.read_heads = nn.Linear(controller_dim, reads * address)
         self.write_heads = nn.Linear(controller_dim, writes * (address + 2 * width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start as a tape that can be searched.
+
+        Write heads move on by a slot in each step. Read heads do so, too, and with as much weight
+        search the memory for what the first write head would write now: their keys start equal to
+        its add vector. All this is given by biases; the controller has little influence at first.
+        """
+        for heads, count, start in (
+            (self.read_heads, self.reads, (20.0, 0.0, 2.0, 0.0)),
+            (self.write_heads, self.writes, (0.0, -4.0, 4.0, 4.0)),
+        ):
+            nn.init.xavier_uniform_(heads.weight, gain=3.0)
+            nn.init.zeros_(heads.bias)
+            scalars = slice(self.width, self.width + 2 + (2 * self.shift + 1) + 1)  # β, g, s, γ
+            heads.weight.detach().unflatten(0, (count, -1))[:, scalars] *= 0.1
+            bias = heads.bias.detach().view(count, -1)[:, scalars]
+            bias[:, 0], bias[:, 1], forward, bias[:, -1] = start
+            if self.shift:
+                bias[:, 2 + self.shift + 1] = forward
+        add = self.write_heads.weight.detach().unflatten(0, (self.writes, -1))[0, -self.width :]
+        self.read_heads.weight.detach().unflatten(0, (self.reads, -1))[:, : self.width] = add
 
     def start(self, batch: int) -> MemoryState:
         """The state before the first step: a memory of 1e-6 everywhere, heads on slot 0.
@@ -116,10 +140,14 @@ class MemoryAttention(nn.Module):
         self._check(controller, state)
         write = self.write_heads(controller).unflatten(-1, (self.writes, -1))
         write, erase, add = write.split([write.shape[-1] - 2 * self.width] + 2 * [self.width], -1)
-        write_weights = self._address(write, state.memory, state.write_weights)
-        memory = erase_and_add(state.memory, write_weights, erase.sigmoid(), add)
         read = self.read_heads(controller).unflatten(-1, (self.reads, -1))
-        read_weights = self._address(read, memory, state.read_weights)
+        weights = self._address(
+            torch.cat((read, write), dim=1),
+            state.memory,
+            torch.cat((state.read_weights, state.write_weights), dim=1),
+        )
+        read_weights, write_weights = weights.split([self.reads, self.writes], dim=1)
+        memory = erase_and_add(state.memory, write_weights, erase.sigmoid(), add)
         state = MemoryState(memory, read_weights, write_weights)
         output = state.read()
         if observer.observing:
@@ -218,8 +246,10 @@ def shift(weights: Tensor, kernel: Tensor) -> Tensor:
         kernel: s, a distribution over the shifts −n … n, (..., heads, 2n + 1)
     """
     reach = kernel.shape[-1] // 2
-    moved = [weights.roll(move, dims=-1) for move in range(-reach, reach + 1)]
-    return (torch.stack(moved, dim=-1) * kernel.unsqueeze(-2)).sum(-1)
+    first = weights.shape[-1] - reach
+    around = torch.cat((weights[..., first:], weights, weights[..., :reach]), dim=-1)
+    windows = around.unfold(-1, 2 * reach + 1, 1)  # (..., heads, slots, 2n + 1)
+    return (windows * kernel.flip(-1).unsqueeze(-2)).sum(-1)
 
 
 def sharpen(weights: Tensor, power: Tensor) -> Tensor:

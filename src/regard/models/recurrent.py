@@ -145,7 +145,7 @@ class Recurrent(nn.Module):
         return f"residual={self.residual}, dropout={self.dropout}"
 
 
-def initialize(layer: nn.RNNBase) -> None:
+def initialize(layer: nn.RNNBase | nn.RNNCellBase) -> None:
     """Initialise a recurrent layer so that its states differ from token to token.
 
     Every gate has a matrix after Glorot & Bengio 2010, eq. 16, and no bias, except 1 for the

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from regard.layers.checks import check_sizes
 from regard.layers.memory import MemoryAttention
+from regard.models.recurrent import initialize
 
 
 class MemoryOutput(NamedTuple):
@@ -53,6 +54,10 @@ class NeuralTuringMachine(nn.Module):
         )
         self.controller = nn.LSTMCell(channels + reads * width, hidden)
         self.output = nn.Linear(hidden + reads * width, out)
+        initialize(self.controller)
+        # equal inputs give similar states, whatever was read or came before
+        self.controller.weight_ih.detach()[:, :channels] *= 6.0
+        self.controller.weight_ih.detach()[:, channels:] *= 0.1
         self.first = nn.Parameter(torch.zeros(2, hidden))  # the controller's first state
 
     def forward(self, inputs: Tensor, *, return_map: bool = False) -> MemoryOutput:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.core.map import AttentionMap
 from regard.data import fingerprint
-from regard.data.sequences import BIT_TASKS, Bits, draw_bits
+from regard.data.sequences import BIT_TASKS, MOST_REPEATS, Bits, draw_bits
 from regard.models.turing import LongShortTermMemory, NeuralTuringMachine
 from regard.tasks.predictor import Predictor, check_inputs, field, whole_number
 from regard.tasks.run import load_model
@@ -41,6 +41,11 @@ class Data(Settings):
     )
     rows: Count = Field(16, description="sequences of a batch, all of one size")
     batches: Count = Field(100, description="of an epoch")
+    single: int = Field(
+        0,
+        ge=0,
+        description="epochs of repeat_copy with one copy; in as many more it grows to ten",
+    )
     held_out: Count = Field(50, description="sequences of each size that is tested")
 
     @model_validator(mode="after")
@@ -212,7 +217,7 @@ class MemoryTask(ConfiguredTask):
     tables = (("data", Data), ("model", Model))
     unit = "sequences"
     divisible = False  # all rows share `due`
-    metric = "bit_error"
+    metric = "loss"  # several evaluations may have no wrong bit
     larger_is_better = False
 
     def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
@@ -231,7 +236,8 @@ class MemoryTask(ConfiguredTask):
         """Return new sequences of one size."""
         draw = random.Random(f"{self.seed} {epoch} {step}")
         size = draw.randint(self.data.shortest, self.data.longest)
-        return draw_bits(self.data.name, self.data.rows, size, seed=draw.randrange(SEEDS))
+        seed, repeats = draw.randrange(SEEDS), self._most_repeats(epoch + step / self.data.batches)
+        return draw_bits(self.data.name, self.data.rows, size, seed=seed, repeats=repeats)
 
     def loss(self, model: nn.Module, batch: Bits) -> Loss:
         """Return the cross entropy of the bits of the answer, the mean over a sequence."""
@@ -272,6 +278,13 @@ class MemoryTask(ConfiguredTask):
             f"{data.name}: {task.about}; {data.shortest} to {data.longest} {task.size}, tested "
             f"with {self.longer} too\nby chance half of the bits are wrong"
         )
+
+    def _most_repeats(self, epochs: float) -> int:
+        single = self.data.single
+        if not single:
+            return MOST_REPEATS
+        grown = min(1.0, max(0.0, epochs / single - 1))
+        return 1 + int(grown * (MOST_REPEATS - 1))
 
     def _held_out(self, size: int) -> Bits:
         seed = SEEDS + self.seed * 1000 + size  # beyond all seeds of batches
