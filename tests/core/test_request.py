@@ -272,7 +272,7 @@ def test_a_score_that_returns_the_wrong_shape_is_an_error_with_the_right_one(
 def test_a_path_that_cannot_compute_a_request_gives_the_reason() -> None:
     with raises(ValueError, "path 'fused' cannot do this", "dropout is not fused", "path='auto'"):
         attend(path="fused", dropout=0.5)
-    with raises(ValueError, "path 'banded' cannot do this", "there is no mask"):
+    with raises(ValueError, "path 'banded' cannot do this", "it has no mask"):
         attend(path="banded")
     with raises(ValueError, "path 'additive_kernel' cannot do this", "not w · tanh(q + k)"):
         attend(path="additive_kernel")

@@ -24,7 +24,7 @@ class Recommended(NamedTuple):
     """Scores of all items, and the weights of those attended to."""
 
     scores: Tensor  # (B, items)
-    weights: Tensor  # (B, heads, L): of past items; of all items, L = items, if there is no past
+    weights: Tensor  # (B, heads, L): of past items; of all items, L = items, without a past
 
 
 class Parts(NamedTuple):

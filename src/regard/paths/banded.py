@@ -35,7 +35,7 @@ def unsupported_anyway(request: Request) -> str | None:
     if reason:
         return reason
     if request.mask is None:
-        return "there is no mask"
+        return "it has no mask"
     if request.bias is not None:
         return "a bias is added"
     if not torch.compiler.is_compiling() and not can_inspect_values(request.query):

@@ -89,7 +89,7 @@ def exp(exponent: Tensor) -> Tensor:
 
 
 def largest(key: Tensor) -> Tensor:
-    """Per feature the largest key, (..., 1, F); finite, even where there is no key.
+    """Per feature the largest key, (..., 1, F); finite, even without any key.
 
     It cancels out of every result, so to differentiation it is a constant.
     """

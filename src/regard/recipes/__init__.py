@@ -37,7 +37,7 @@ def load_recipe(name: str) -> dict[str, Any]:
     'translate'
 
     Raises:
-        ValueError: if there is no recipe of this name
+        ValueError: if the recipe is unknown
     """
     if name not in _texts():
         from regard.core.names import did_you_mean, find_name

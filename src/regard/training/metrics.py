@@ -98,7 +98,7 @@ class Log:
         self.first_step, self.seconds_before = state.step, state.seconds
         self.began = time.perf_counter()
         self.interval_began, self.interval_count = self.began, 0  # since a line or an evaluation
-        self.warm = self.began  # the end of the first step, which compiles and is no measure
+        self.warm = self.began  # the end of the first step, which compiles
 
     def step(self, lr: float, loss: float, count: int, norm: float) -> None:
         """Record a step whose loss was summed over `count`."""

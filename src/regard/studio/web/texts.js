@@ -12,7 +12,7 @@ const TEXTS = {
     galleryHelp: "Every mechanism on the same sentence. A row is a query, a column is a key; bright is a large weight.",
     trainHelp: "Train on generated data, on a dataset, or on a file of your own. A training goes on when this page is closed, and is found again.",
     offline: "The studio does not answer. Start it again with regard studio; this page goes on by itself.",
-    noRuns: "There is no trained model yet.", goTrain: "Train one: it takes a minute.",
+    noRuns: "No model has been trained yet.", goTrain: "Train one: it takes a minute.",
     lookEmpty: "Type something above, or choose an example.",
     noAttention: "This model has no attention, so there is nothing to see of it.", noAttentionShort: "no attention",
     run: "Model", text: "Input", examples: "Examples", chooseExample: "choose one", exampleNumber: "test example {number}",
