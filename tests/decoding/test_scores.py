@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.decoding.scores import OutputScorer, Scores
+from regard.decoding.scores import BLOCK, OutputScorer, Scores
 from regard.paths import kernels
 
 
@@ -44,7 +44,7 @@ def test_scores_are_log_probabilities_whatever_is_banned(bias, entries):
     assert not (scores.logits[:, 1:7] == -torch.inf).any()
 
 
-@pytest.mark.parametrize("entries", [64, 65, 131])
+@pytest.mark.parametrize("entries", [BLOCK, BLOCK + 1, 2 * BLOCK + 3])
 def test_the_best_of_many_entries_are_those_of_each(entries):
     output = nn.Linear(5, 1031).double()
     features = torch.randn(entries, 5, dtype=torch.double)

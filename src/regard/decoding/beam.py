@@ -18,11 +18,12 @@ from regard.decoding.search import (
     Model,
     OnStep,
     Search,
+    Stepper,
     begin,
     evaluating,
     forbidden,
     length_penalty,
-    recording,
+    stepping,
 )
 from regard.layers.reorder import BatchReorder
 
@@ -79,13 +80,13 @@ def beam(
     found = [[nothing] for _ in range(len(source))]
     # a state that no observer keeps may be overwritten; the maps recorded here are copies
     in_place = not observer.observing
-    with evaluating(model), recording(model, return_map) as last_step:
-        search = begin(model, source, source_lengths, limits=limits, prefix=prefix)
+    with evaluating(model), stepping(model, return_map) as (stepper, last_step):
+        search = begin(stepper, source, source_lengths, limits=limits, prefix=prefix)
         if search is None:
             return found
         scorer = OutputScorer(model.output, forbidden(forbid, model, source.device))
         history, endings = _search(
-            model,
+            stepper,
             search,
             scorer,
             last_step,
@@ -107,7 +108,7 @@ def beam(
 
 
 def _search(
-    model: Model,
+    model: Stepper,
     search: Search,
     scorer: OutputScorer,
     last_step: Callable[[], Weights | None],

@@ -20,7 +20,7 @@ from regard.decoding.search import (
     begin,
     evaluating,
     forbidden,
-    recording,
+    stepping,
 )
 from regard.models.seq2seq import Seq2Seq
 
@@ -107,8 +107,8 @@ def decode_steps(
     """
     nothing = EMPTY._replace(maps={}) if return_map else EMPTY
     found = [nothing] * len(source)
-    with evaluating(model), recording(model, return_map) as last_step:
-        search = begin(model, source, source_lengths, limits=limits, prefix=prefix)
+    with evaluating(model), stepping(model, return_map) as (stepper, last_step):
+        search = begin(stepper, source, source_lengths, limits=limits, prefix=prefix)
         if search is None:
             return found
         scorer = OutputScorer(model.output, forbidden(forbid, model, source.device))
@@ -118,7 +118,7 @@ def decode_steps(
         totals = np.zeros(len(owner))
         endings: dict[int, Ending] = {}
         while unfinished.any():
-            features, state = model.step(tokens, state)
+            features, state = stepper.step(tokens, state)
             weights = last_step()
             forced = search.forced(owner, len(history))
             tokens, scores = choose(scorer, features, forced, search.numbers[owner])

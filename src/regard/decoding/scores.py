@@ -13,7 +13,7 @@ SMALL = 16
 FOLDS = 8
 """Number of parts into which a longer row is folded."""
 
-BLOCK = 64
+BLOCK = 96
 """Entries that are scored together, so that their scores stay in the processor's cache."""
 
 

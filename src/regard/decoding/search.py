@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.attention.observer import AttentionCall, record
 from regard.data.batch import BOS, EOS, PAD
 from regard.decoding.beam_slots import Weights
+from regard.decoding.transformer_step import CompiledDecoder, can_compile
 from regard.layers.position import Learned
 from regard.layers.role import ENCODER_DECODER
 
@@ -85,17 +86,22 @@ class Limits(NamedTuple):
         return most.clamp(min=1)
 
 
-class Model(Protocol):
-    """The interface of models that can be searched, such as `Seq2Seq` and `Transformer`."""
+class Stepper(Protocol):
+    """What a search needs at each step."""
 
     output: nn.Linear
-    training: bool
 
     def encode(self, source: Tensor, source_lengths: Tensor | None = ..., /) -> Any: ...
 
     def start(self, memory: Any, /) -> Any: ...
 
     def step(self, tokens: Tensor, state: Any, /) -> tuple[Tensor, Any]: ...
+
+
+class Model(Stepper, Protocol):
+    """The interface of models that can be searched, such as `Seq2Seq` and `Transformer`."""
+
+    training: bool
 
     def train(self, mode: bool = ..., /) -> Any: ...
 
@@ -178,6 +184,27 @@ def recording(model: Model, wanted: bool) -> Iterator[Callable[[], Weights | Non
         yield last_step
 
 
+@contextmanager
+def stepping(
+    model: Model, return_map: bool
+) -> Iterator[tuple[Stepper, Callable[[], Weights | None]]]:
+    """Yield what takes the steps of a search, the model or its compiled decoder.
+
+    With it comes the function of `recording`.
+    """
+    if can_compile(model):
+        compiled = CompiledDecoder(model, return_map=return_map)  # type: ignore[arg-type]
+        names = encoder_decoder_attentions(model).values()
+
+        def last_step() -> Weights | None:
+            return dict(zip(names, compiled.weights, strict=True)) if return_map else None
+
+        yield compiled, last_step
+    else:
+        with recording(model, return_map) as recorded:
+            yield model, recorded
+
+
 def _weights(call: AttentionCall) -> Tensor:
     """The weights of one step, (entries, heads, S); beams are the queries of their sentence."""
     weights = call.attention_map().dense() if call.weights is None else call.weights
@@ -186,7 +213,7 @@ def _weights(call: AttentionCall) -> Tensor:
 
 
 def begin(
-    model: Model,
+    model: Stepper,
     source: Tensor,
     source_lengths: Tensor | None,
     *,
@@ -217,7 +244,7 @@ def begin(
     return Search(model.start(memory), first, numbers, lengths.cpu().numpy(), most, prefixes)
 
 
-def forbidden(forbid: Sequence[int], model: Model, device: torch.device) -> Tensor:
+def forbidden(forbid: Sequence[int], model: Stepper, device: torch.device) -> Tensor:
     """Ids that may not be emitted, (n,)."""
     size = model.output.out_features
     for token in forbid:

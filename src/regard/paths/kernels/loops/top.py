@@ -92,6 +92,18 @@ def column_peaks(c, logits, first, last):
 
 
 @inner
+def keep_largest(value, number, values, numbers):
+    """Insert a value and its number into descending ones if it is large enough; ties stay first."""
+    place = len(values)
+    while place > 0 and value > values[place - 1]:
+        place -= 1
+        if place + 1 < len(values):
+            values[place + 1], numbers[place + 1] = values[place], numbers[place]
+    if place < len(values):
+        values[place], numbers[place] = value, number
+
+
+@inner
 def top_of_columns(c, logits, banned, best, tokens, log_sum):
     """As many entries as a vector has lanes, from column c on."""
     words, width = logits.shape
@@ -114,22 +126,18 @@ def top_of_columns(c, logits, banned, best, tokens, log_sum):
         chunk = token // SHORT
         high = column_peaks(c, logits, chunk * SHORT, min((chunk + 1) * SHORT, words))
         store(peaks, chunk * step, high)
+    highest, numbers = np.empty(best.shape[1], best.dtype), np.empty(best.shape[1], np.int64)
     for lane in range(min(step, len(best) - c)):
-        entry, own = c + lane, peaks[:, lane].copy()
+        entry = c + lane
         log_sum[entry] = np.float64(tops[lane]) + np.log(np.float64(masses[lane]))
-        for place in range(best.shape[1]):
-            highest = int(np.argmax(own))
-            begin, end = highest * SHORT, min((highest + 1) * SHORT, words)
-            winner, value = begin, logits[begin, entry]
-            for row in range(begin + 1, end):
-                if logits[row, entry] > value:
-                    winner, value = row, logits[row, entry]
-            best[entry, place], tokens[entry, place] = value, winner
-            logits[winner, entry] = -np.inf
-            rest = logits[begin, entry]
-            for row in range(begin + 1, end):
-                rest = max(rest, logits[row, entry])
-            own[highest] = rest
+        highest[:], numbers[:] = -np.inf, -1
+        for chunk in range(chunks):  # the largest numbers are in the chunks with the largest peaks
+            keep_largest(peaks[chunk, lane], chunk, highest, numbers)
+        numbers.sort()
+        best[entry], tokens[entry] = -np.inf, 0
+        for chunk in numbers:
+            for row in range(max(0, chunk * SHORT), min((chunk + 1) * SHORT, words)):
+                keep_largest(logits[row, entry], row, best[entry], tokens[entry])
 
 
 @kernel("void(T[:,::1], i8[::1], T[:,::1], i8[:,::1], f8[::1])")
