@@ -13,7 +13,7 @@ SMALL = 16
 FOLDS = 8
 """Number of parts into which a longer row is folded."""
 
-BLOCK = 96
+BLOCK = 128
 """Entries that are scored together, so that their scores stay in the processor's cache."""
 
 
@@ -91,14 +91,12 @@ class OutputScorer:
     def top(self, features: Tensor, count: int, forced: Forced = None) -> tuple[Tensor, Tensor]:
         """`Scores.top`, (entries, count) each, computed for a block of entries at a time."""
         count = min(count, self.output.out_features)
-        if forced is None and features.dtype in KERNEL and kernels.available(features):
-            parts = [self._top(block, count) for block in features.split(BLOCK)]
-            return torch.cat([best for best, _ in parts]), torch.cat([ids for _, ids in parts])
-        if forced is not None or len(features) <= BLOCK:
+        compiled = forced is None and features.dtype in KERNEL and kernels.available(features)
+        if not compiled and (forced is not None or len(features) <= BLOCK):
             return self(features, forced).top(count)
         blocks = features.chunk(-(-len(features) // BLOCK))
-        best, tokens = zip(*(self(block).top(count) for block in blocks), strict=True)
-        return torch.cat(best), torch.cat(tokens)
+        parts = [self._top(b, count) if compiled else self(b).top(count) for b in blocks]
+        return torch.cat([best for best, _ in parts]), torch.cat([ids for _, ids in parts])
 
     def _top(self, features: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The same by a compiled loop."""
