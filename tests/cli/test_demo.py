@@ -56,7 +56,10 @@ def test_a_run_of_an_older_format_is_refused_and_trained_anew_on_request(short, 
     write_json(manifest, {**record, "format": FORMAT - 1})
     capsys.readouterr()
     assert main(["demo"]) == 1
-    assert "was written by another version of regard" in capsys.readouterr().err
+    line = capsys.readouterr().err
+    assert "was written by another version of regard" in line
+    assert line.rstrip().endswith("use that version, or train a new run: regard demo --fresh")
+    assert line.count("train a new run") == 1
     assert main(["demo", "--fresh"]) == 0
 
 

@@ -275,7 +275,9 @@ def test_a_checkpoint_of_another_version_is_one_sentence(here, capsys):
     file = newest(here) / "state.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 7}))
     assert train("small.toml", "--resume") == 1
-    assert "another version of regard (format 7" in sentence(capsys)
+    line = sentence(capsys)
+    assert "another version of regard (format 7" in line
+    assert line.endswith("use that version, or train a new run")  # an earlier checkpoint is no help
 
 
 def test_what_a_run_was_begun_with_cannot_change(here, capsys):

@@ -1,16 +1,19 @@
 """An export that is killed or damaged is never loaded half."""
 
+import json
 import os
 import random
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import regard
 from regard.core.files import UNFINISHED
+from regard.export.folder import read_export
 from regard.tasks.export import export
 
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
@@ -88,3 +91,11 @@ def test_a_file_that_ends_early_is_found(exported, tmp_path, name):
     (folder / name).write_bytes(content[: len(content) // 2])
     with pytest.raises((ValueError, FileNotFoundError)):
         regard.load(folder)
+
+
+def test_an_export_of_another_version_is_to_be_made_again(exported, tmp_path):
+    folder = Path(shutil.copytree(exported, tmp_path / "old"))
+    about = json.loads((folder / "export.json").read_text())
+    (folder / "export.json").write_text(json.dumps(about | {"format": 7}))
+    with pytest.raises(ValueError, match=r"format 7, .* or export the run again$"):
+        read_export(folder)

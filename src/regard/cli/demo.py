@@ -58,6 +58,7 @@ def _train(run: Path, *, fresh: bool) -> None:
     from regard.recipes import load_recipe
     from regard.tasks import TASKS
     from regard.training import read_config, read_run_config, train
+    from regard.training.checkpoint import OtherVersionError
     from regard.training.run_directory import remove_run
 
     file = run / "config.toml"
@@ -69,7 +70,10 @@ def _train(run: Path, *, fresh: bool) -> None:
         remove_run(run, also=["figures", *(f"figures/{name}.png" for name in FIGURES)])
         there, config = False, read_config(load_recipe("dates"))
     elif there:
-        config = read_run_config(run)  # checks its files
+        try:
+            config = read_run_config(run)  # checks its files
+        except OtherVersionError as error:
+            raise ValueError(f"{error}: regard demo --fresh") from error
     task = TASKS[config.task].from_config(config, run if there else None)
     if there and (run / "model.safetensors").is_file():
         print(f"{run} is there already: this is its model. regard demo --fresh trains anew.")

@@ -37,7 +37,7 @@ def read_export(folder: Path) -> dict[str, Any] | None:
     """
     if not (folder / EXPORT).is_file():
         return None
-    about = read_json(folder / EXPORT, FORMAT)
+    about = read_json(folder / EXPORT, FORMAT, instead="export the run again")
     if EXPORT not in read_manifest(folder)["files"]:
         raise ValueError(f"{folder} is damaged: {MANIFEST} does not name {EXPORT}; export it again")
     return about

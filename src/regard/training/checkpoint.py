@@ -110,7 +110,8 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: AdamW) -> State:
     """Restore model, optimizer and random generators from a checkpoint, sharded or not.
 
     Raises:
-        ValueError: if it is damaged, of another model or of another version of regard
+        OtherVersionError: if it is of another version of regard
+        ValueError: if it is damaged, or of another model
     """
     with _earlier_checkpoint_in_error(path):
         record = read_json(path / "state.json", FORMAT)
@@ -149,6 +150,8 @@ def _earlier_checkpoint_in_error(path: Path) -> Iterator[None]:
     """Append the newest earlier checkpoint to the error about a damaged one."""
     try:
         yield
+    except OtherVersionError:  # so are the earlier ones
+        raise
     except (ValueError, FileNotFoundError) as error:
         step = int(path.name.removeprefix("step-"))
         earlier = [other for other in checkpoints(path.parents[1]) if other < step]
@@ -179,12 +182,22 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
     path.write_text(json.dumps({**record, "sha256": _checksum(record)}), encoding="utf-8")
 
 
-def read_json(path: Path, version: int, *older: int) -> dict[str, Any]:
+class OtherVersionError(ValueError):
+    """A file of another version of regard, in a format that this one does not read."""
+
+
+def read_json(
+    path: Path, version: int, *older: int, instead: str = "train a new run"
+) -> dict[str, Any]:
     """Read what `write_json` wrote, in this version or an older one.
+
+    Args:
+        instead: what to do if another version wrote it and is not at hand
 
     Raises:
         FileNotFoundError: if the file does not exist
-        ValueError: if it is damaged, or its "format" is not one of these versions
+        OtherVersionError: if its "format" is not one of these versions
+        ValueError: if it is damaged
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist")
@@ -194,9 +207,9 @@ def read_json(path: Path, version: int, *older: int) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: not JSON of a run") from error
     if written not in (version, *older):
-        raise ValueError(
+        raise OtherVersionError(
             f"{path} was written by another version of regard (format {written}, this one reads "
-            f"{version}): resume it with that version, or train a new run"
+            f"{version}): use that version, or {instead}"
         )
     if checksum != _checksum(record):
         raise ValueError(f"{path} is damaged: its checksum does not match its content")

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.files import UNFINISHED, atomic_file, checksum, exclusive, remove_directory
-from regard.training.checkpoint import checkpoints, read_json, remove_leftovers, write_json
+from regard.training.checkpoint import (
+    OtherVersionError,
+    checkpoints,
+    read_json,
+    remove_leftovers,
+    write_json,
+)
 from regard.training.config import (
     PATHS,
     Config,
@@ -187,10 +193,13 @@ def read_manifest(run: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if the manifest does not exist
+        OtherVersionError: if it is of another version of regard
         ValueError: if it is damaged
     """
     try:
         return read_json(run / MANIFEST, FORMAT)
+    except OtherVersionError:
+        raise
     except ValueError as error:
         raise ValueError(f"{error}; restore it from a backup, or train a new run") from error
 
