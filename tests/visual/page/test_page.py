@@ -207,6 +207,21 @@ def test_an_additive_score_is_shown_from_state_to_output(open_page: Callable) ->
     assert "next" in tab.page.locator("regard-workflow .steps .ranked").inner_text()
 
 
+def test_of_a_single_map_there_is_nothing_to_choose(
+    open_page: Callable, aligned: Trace, recorded: Trace
+) -> None:
+    sections = "[...document.querySelectorAll('regard-views > section')].map((s) => s.classList[0])"
+    single = ["strip", "heatmap", "table", "toolbar", "workflow", "graph"]
+    tab = open_page(aligned)
+    assert tab.page.evaluate(sections) == single
+    assert tab.page.locator("#regard-layer").count() == 0
+    tab.until("document.querySelector('.chosen-query').textContent.endsWith(' · cross')")
+    tab = open_page(recorded)
+    several = ["strip", "heatmap", "heads", "toolbar", "workflow", "graph", "table"]
+    assert tab.page.evaluate(sections) == several
+    assert tab.page.locator("#regard-layer option").count() == 2
+
+
 def test_heads_are_sorted_by_what_they_do(open_page: Callable) -> None:
     heads = torch.stack([torch.full((5, 5), 0.2), torch.eye(5), torch.eye(5)[[0] * 5]])
     tab = open_page(Trace.of_maps({"layer": heads}, queries="abcde"))

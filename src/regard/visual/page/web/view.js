@@ -48,9 +48,10 @@ export class View extends EventTarget {
     return about.headNumbers?.[head] ?? head;
   }
 
-  /** The name of a call, of its head or of the mean of the selected heads. */
+  /** The name of the selected head, or of the mean of several; empty if the call has no other. */
   get headName() {
-    const { heads } = this;
+    const { heads, about } = this;
+    if (about.heads === 1 && !about.headNumbers) return "";
     return heads.length > 1
       ? this.text("mean", { count: heads.map((head) => this.headNumber(head)).join(", ") })
       : this.text("headShort", { head: this.headNumber(heads[0]) });

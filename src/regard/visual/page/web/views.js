@@ -11,7 +11,7 @@ import { Payload } from "regard/payload.js";
 import { View } from "regard/view.js";
 import { LANGUAGES } from "regard/texts.js";
 
-export const SECTIONS = ["strip", "heatmap", "heads", "workflow", "graph", "table"];
+export const SECTIONS = ["strip", "heatmap", "heads", "settings", "workflow", "graph", "table"];
 
 export class Views extends HTMLElement {
   /**
@@ -19,7 +19,7 @@ export class Views extends HTMLElement {
    * @param {object} data see Payload
    * @param {(name: string) => string | Promise<string>} chunk
    * @param {object} settings of the view
-   * @param {string[]} sections names of views; without "heads" there are no settings either
+   * @param {string[]} sections names of views
    */
   async show(data, chunk, settings = {}, sections = SECTIONS) {
     this.view = new View(new Payload(data, chunk), {
@@ -48,8 +48,9 @@ export class Views extends HTMLElement {
 
   settings() {
     const { view } = this;
+    const calls = this.calls();
     const tools = element("section", { class: "toolbar", "data-aria": "settings" },
-      this.picker("layer", this.calls(), view.call, (value) => this.pick(Number(value))),
+      calls.length > 1 ? this.picker("layer", calls, view.call, (value) => this.pick(Number(value))) : null,
       this.slider("share", 5, 100, Math.round(view.share * 100), (value) => view.change({ share: value / 100 }), (v) => `${v} %`),
       this.picker("colors", [["viridis"], ["gray"]], view.colors, (colors) => view.change({ colors })),
       this.picker("scaleRange", [["fixed"], ["data"]], view.range, (range) => view.change({ range })),
@@ -120,11 +121,23 @@ export class Views extends HTMLElement {
     this.translate();
   }
 
+  /** Of a single map there is no head to choose: the table, if there is one, stands in their place. */
+  withoutChoice(sections) {
+    const isSingle = this.view.payload.traces.every(({ calls }) => calls.length === 1 && calls[0].heads === 1);
+    if (!isSingle || !sections.includes("heads")) return sections;
+    const [tables, others] = [true, false].map((wanted) => sections.filter((name) => (name === "table") === wanted));
+    return others.flatMap((name) => name === "heads" ? tables : name);
+  }
+
   build(sections) {
     const { prefix } = this.view;
     this.live = element("p", { class: "sentence", role: "status", "aria-live": "polite" });
     this.append(this.live);
-    for (const name of sections) {
+    for (const name of this.withoutChoice(sections)) {
+      if (name === "settings") {
+        this.append(this.settings());
+        continue;
+      }
       const panel = document.createElement(`regard-${name}`);
       const help = element("p", { class: "small help", id: `${prefix}-${name}-help`, "data-text": `${name}Help` });
       const heading = element("h2", { id: `${prefix}-${name}-title`, "data-text": name });
@@ -133,9 +146,8 @@ export class Views extends HTMLElement {
         element("div", { class: "heading" }, heading, scale), help, panel));
       panel.view = this.view;
       if (scale) scale.view = this.view;
-      if (name === "heads") this.append(this.settings());
     }
-    if (!sections.includes("heads")) return;
+    if (!sections.includes("settings")) return;
     this.origin = element("dl");
     this.append(element("details", { class: "provenance" }, element("summary", { "data-text": "provenance" }), this.origin));
   }

@@ -51,7 +51,7 @@ export class Workflow extends Panel {
     one.key = view.key ?? one.ranked[0]?.[0] ?? 0;
     one.listed = one.ranked.slice(0, LISTED).map(([key]) => key).sort((a, b) => a - b);
     this.chosen.replaceChildren(element("b", { dir: "auto" }, tokenText(queries[one.query])),
-      ` · ${view.about.name} · ${view.headName}`);
+      ...[view.about.name, view.headName].filter(Boolean).map((name) => ` · ${name}`));
     this.count = 0;
     const note = !this.numbers ? (view.about.noNumbers ?? "noNumbers") : view.heads.length > 1 ? "oneHead" : null;
     const parts = note
