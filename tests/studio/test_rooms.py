@@ -83,6 +83,7 @@ def test_output_follows_what_is_typed_and_another_word_can_be_chosen(open_tab):
     page = tab.page
     page.locator("textarea").press_sequentially("c")
     tab.until("document.querySelector('studio-look').looked?.text", "abc")
+    assert not page.locator("regard-table .tools").is_visible()  # there is one page of rows
     assert tab.text(".output") == page.evaluate(
         "document.querySelector('studio-look').looked.output"
     )
@@ -97,6 +98,67 @@ def test_output_follows_what_is_typed_and_another_word_can_be_chosen(open_tab):
     page.get_by_role("button", name="Back to the model's own output").click()
     tab.until("document.querySelectorAll('.output-word.chosen').length", 0)
     assert page.locator(".output-word").first.inner_text() == before
+
+
+@pytest.mark.parametrize(
+    ("locale", "of_page", "of_model"),
+    [
+        ("en-US", "Loading …", "Loading the model letters …"),
+        ("ko-KR", "불러오는 중 …", "letters 모델을 불러오는 중입니다 …"),
+    ],
+)
+def test_the_frame_is_there_while_runs_and_models_are_loaded(
+    browser, server, locale, of_page, of_model
+):
+    tab = Tab(browser, server.address, locale=locale)
+    held = []
+    for path in ("runs", "examples"):
+        tab.page.route(f"**/api/v1/{path}*", lambda route: held.append(route))
+    tab.page.goto(f"{server.address}/#/look?run=letters&text=ab", wait_until="commit")
+    for count, status in enumerate((of_page, of_model), start=1):
+        tab.page.locator("main [role=status]", has_text=status).first.wait_for()
+        assert tab.page.locator("nav a").count() == 6
+        assert len(held) == count
+        held[-1].continue_()
+    tab.until("document.querySelector('studio-look').looked?.text", "ab")
+    tab.page.wait_for_selector("main > [data-ready]", state="attached")
+    assert not tab.page.get_by_text(of_model).is_visible()
+    tab.context.close()
+    assert tab.errors == []
+
+
+def test_a_model_that_cannot_be_loaded_says_why(open_tab, serve, home):
+    weights = home / "letters" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-7])
+    tab = open_tab("look?run=letters&text=ab", address=serve(create_studio([], home=home)).address)
+    (problem,) = tab.page.locator(".problem:visible").all()
+    assert problem.inner_text().startswith("The model letters could not be loaded: ")
+    assert "damaged" in problem.inner_text()
+    tab.page.get_by_label("Model").select_option("without")  # the others can
+    tab.until("document.querySelector('studio-look').looked?.text.length > 0")
+    assert tab.page.locator(".problem:visible").count() == 0
+
+
+def test_a_room_that_cannot_be_built_says_why(open_tab, server):
+    tab = open_tab("look")
+    tab.page.route(
+        "**/api/v1/recipes", lambda route: route.fulfill(status=503, json={"error": "busy"})
+    )
+    tab.page.click("nav a[data-room=train]")
+    tab.page.locator("studio-train .problem", has_text="busy").wait_for()
+
+
+def test_another_language_or_theme_keeps_the_room_and_its_input(open_tab):
+    tab = open_tab("look?run=letters&text=cab")
+    tab.page.select_option("#studio-theme", "dark")
+    assert tab.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert tab.page.input_value("textarea") == "cab"
+    tab.page.select_option("#studio-language", "ko")
+    tab.page.wait_for_selector("main > studio-look[data-ready]", state="attached")
+    assert tab.text("studio-look h2") == "보기"
+    assert tab.page.input_value("textarea") == "cab"
+    tab.page.locator("regard-heatmap").wait_for()
+    assert tab.page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
 def test_korean_is_composed_without_disturbance(open_tab):
@@ -196,6 +258,8 @@ def test_runs_stand_side_by_side(open_tab):
     tab.until("document.querySelectorAll('studio-compare tbody tr').length >= 2")
     assert "no attention" in tab.text("studio-compare table tbody tr:nth-child(2)")
     assert "This model has no attention" in tab.text(".pane:nth-child(2)")
+    head = ["Model", "kind", "Output", "quality on held-out data", "time", "entropy (nats)"]
+    assert tab.page.locator("studio-compare thead th").all_inner_texts()[:6] == head
     tab.page.locator("fieldset input").first.uncheck()
     assert tab.text("fieldset .problem") == "Choose at least two."
 
@@ -205,6 +269,8 @@ def test_mechanisms_stand_side_by_side_with_their_difference(open_tab):
     tab.until("document.querySelectorAll('.pane regard-heatmap').length", 2)
     tab.until("document.querySelectorAll('.difference tbody tr').length", 3)
     assert "dot product" in tab.text(".pane h3")
+    head = tab.page.locator("studio-compare > .scroll thead th").all_inner_texts()
+    assert head == ["mechanism", "time", "entropy (nats)"]  # they write nothing and are not trained
     tab.page.get_by_label("softmax with a sink").check()
     tab.until("document.querySelectorAll('.pane').length", 3)
     assert "normalizer-sink" in tab.page.url

@@ -46,6 +46,12 @@ export class CompareRoom extends InputRoom {
     return this.update();
   }
 
+  /** Examples are those of the first run; one that cannot be loaded says so among the others. */
+  failed() {
+    this.exampleSlot.hidden = true;
+    return this.update();
+  }
+
   check(box) {
     if (box.checked && this.chosen.length === MOST) {
       box.checked = false;
@@ -67,13 +73,17 @@ export class CompareRoom extends InputRoom {
     this.remember({ runs: runs.join(","), mechanisms: mechanisms.join(","), text: this.input.value, run: null });
     if (!this.input.value.trim()) return this.cleared();
     if (this.chosen.length < 2) return this.problem({ message: this.text("twoRuns"), field: "runs", status: 422 });
+    const isNew = runs.filter((name) => !this.shown?.has(name));
+    if (isNew.length) this.loading(isNew.join(", "));
     try {
       const given = { runs, mechanisms, text: this.input.value };
       const found = await this.latest.run((signal) => post("/compare", given, { signal }));
       if (!found) return;
+      this.status.hidden = true;
       this.problem(null);
       await this.showAll(found.compared);
     } catch (error) {
+      this.status.hidden = true;
       this.problem(error);
       if (error.status === 0) this.retry();
     }
@@ -109,15 +119,21 @@ export class CompareRoom extends InputRoom {
   }
 
   rows(compared) {
-    const heads = ["run", "model", "output", "quality", "time", "entropy"];
     const quality = (metrics) => Object.entries(metrics).filter(([name]) => name !== "loss").slice(0, 2).map(([name, value]) => `${name} ${value.toFixed(3)}`).join(", ");
+    const hasRuns = compared.some((each) => !each.is_mechanism);
+    const columns = {
+      model: (each) => each.is_mechanism && hasRuns ? this.text("mechanism") : each.model,
+      output: (each) => each.looked?.output ?? each.error ?? "",
+      quality: (each) => quality(each.metrics),
+      time: (each) => each.looked ? `${each.looked.milliseconds.toFixed(0)} ms` : "",
+      entropy: (each) => each.error ? "" : each.entropy === null ? this.text("noAttentionShort") : each.entropy.toFixed(2),
+    };
+    const filled = Object.entries(columns).filter(([, write]) => compared.some(write));
     this.table.replaceChildren(element("table", {},
       element("caption", {}, this.text("compareTable")),
-      element("thead", {}, element("tr", {}, ...heads.map((key) => element("th", { scope: "col" }, this.text(key))))),
-      element("tbody", {}, ...compared.map((each) => element("tr", {}, element("th", { scope: "row" }, this.title(each.name)), element("td", {}, each.is_mechanism ? this.text("mechanism") : each.model),
-        element("td", { dir: "auto" }, each.looked?.output ?? each.error ?? ""), element("td", {}, quality(each.metrics)),
-        element("td", {}, each.looked ? `${each.looked.milliseconds.toFixed(0)} ms` : ""),
-        element("td", {}, each.entropy === null ? (each.error ? "" : this.text("noAttentionShort")) : each.entropy.toFixed(2)))))));
+      element("thead", {}, element("tr", {}, ...[hasRuns ? "run" : "mechanism", ...filled.map(([key]) => key)].map((key) => element("th", { scope: "col" }, this.text(key))))),
+      element("tbody", {}, ...compared.map((each) => element("tr", {}, element("th", { scope: "row" }, this.title(each.name)),
+        ...filled.map(([, write]) => element("td", { dir: "auto" }, write(each))))))));
   }
 
   /** The mean maps of the first two that attend from and to the same tokens, and their difference. */

@@ -6,10 +6,11 @@ import { blob, Latest, post } from "studio/api.js";
 import { Room } from "studio/room.js";
 
 const DEBOUNCE = 30; // milliseconds
+const RETRY = 1500; // milliseconds until a server that did not answer is asked again
 const FORMATS = { png: "PNG", svg: "SVG", html: "HTML", attn: ".attn" };
 
 export class InputRoom extends Room {
-  sections = ["strip", "heatmap", "heads", "graph", "table"];
+  sections = ["strip", "heatmap", "heads", "settings", "graph", "table"];
 
   async build() {
     const runs = this.runPicker((run) => this.chooseRun(run, ""));
@@ -22,7 +23,9 @@ export class InputRoom extends Room {
     this.exampleSlot = element("div", { class: "control examples" });
     this.form = element("div", { class: "form" }, runs.field, this.exampleSlot, this.control("text", this.input));
     this.views = document.createElement("regard-views");
+    this.status = element("p", { hidden: true });
     this.parts();
+    this.form.after(this.status);
     await this.chooseRun(runs.selected, this.given.get("text"));
   }
 
@@ -41,25 +44,44 @@ export class InputRoom extends Room {
     this.input.value = text ?? "";
     const known = this.studio.runs.find((each) => each.name === run);
     this.input.placeholder = this.text(`type-${known.task}`);
-    const filled = this.fillExamples(run);
+    this.loading(run);
+    let first;
+    try {
+      first = await this.fillExamples(run);
+    } catch (error) {
+      return run === this.run ? this.failed(run, error) : null;
+    }
+    if (run !== this.run) return null;
     if (this.input.value) await this.update();
-    await filled;
+    else if (first && this.input !== document.activeElement) await this.chooseExample(first);
+    else this.remember({ run });
+    if (run === this.run) this.status.hidden = true;
+    return null;
   }
 
+  /** Say that a model is being loaded. */
+  loading(run) {
+    this.status.replaceWith(this.status = element("p", { class: "empty", role: "status" }, this.text("loading", { run })));
+  }
+
+  /** Say why a model could not be loaded; without an answer, try again. */
+  failed(run, error) {
+    const isLost = error.status === 0;
+    const reason = isLost ? this.text("offline") : this.text("loadFailed", { run, reason: error.message });
+    this.status.replaceWith(this.status = element("p", { class: "problem", role: "alert" }, reason));
+    if (isLost) this.timer = setTimeout(() => this.isConnected && this.chooseRun(run, this.input.value), RETRY);
+  }
+
+  /** Fill the menu of examples, and return the one to begin with. */
   async fillExamples(run) {
-    try {
-      const { select, texts, count } = await this.examples(run, (value) => this.chooseExample(value));
-      if (run !== this.run) return;
-      this.exampleSlot.replaceChildren(element("label", { for: "studio-examples" }, this.text("examples")), select);
-      select.id = "studio-examples";
-      this.exampleSlot.hidden = !count;
-      const wanted = this.given.get("example");
-      const first = texts[0] ?? (/^\d+$/.test(wanted) ? `#${wanted}` : "#0");
-      if (!this.input.value && count && this.input !== document.activeElement) await this.chooseExample(first);
-      else if (!this.input.value) this.remember({ run });
-    } catch (error) {
-      this.problem(error, "run");
-    }
+    const { select, texts, count } = await this.examples(run, (value) => this.chooseExample(value));
+    if (run !== this.run) return null;
+    this.exampleSlot.replaceChildren(element("label", { for: "studio-examples" }, this.text("examples")), select);
+    select.id = "studio-examples";
+    this.exampleSlot.hidden = !count;
+    const wanted = this.given.get("example");
+    const first = texts[0] ?? (/^\d+$/.test(wanted) ? `#${wanted}` : "#0");
+    return count ? first : null;
   }
 
   chooseExample(value) {
@@ -98,7 +120,7 @@ export class InputRoom extends Room {
   /** Request again until the server is back. */
   retry() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.isConnected && this.update(), 1500);
+    this.timer = setTimeout(() => this.isConnected && this.update(), RETRY);
   }
 
   leave() {
@@ -111,9 +133,9 @@ export class InputRoom extends Room {
     if (!page) return views.replaceChildren(element("p", { class: "empty" }, this.text("noAttention")));
     const chunk = (name) => page.chunks[name];
     if (views.view && views.fits(page.data)) return views.update(page.data, chunk);
-    const { language } = this.studio;
+    const { language, theme } = this.studio;
     const first = !views.view ? this.addressed(page.data) : {};
-    await views.show(page.data, chunk, { language, ...first }, sections);
+    await views.show(page.data, chunk, { language, theme, ...first }, sections);
     views.view.addEventListener("change", ({ detail }) => this.viewed?.(views.view, detail));
   }
 

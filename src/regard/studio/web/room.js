@@ -55,8 +55,7 @@ export class Room extends HTMLElement {
     }
     if (!error) return;
     const field = this.querySelector(`[data-field="${CSS.escape(error.field ?? fallback)}"]`) ?? this.querySelector("[data-field]");
-    const place = field?.querySelector(".problem");
-    if (!place) return;
+    const place = field?.querySelector(".problem") ?? (this.general ??= this.appendChild(element("p", { class: "problem", role: "alert" })));
     place.hidden = false;
     place.textContent = error.status === 0 && error.message === "offline" ? this.text("offline") : error.message;
     if (error.status === 0 && error.message !== "offline") console.error(error);

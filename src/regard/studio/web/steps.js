@@ -21,7 +21,7 @@ const FORMULAS = {
 };
 
 export class WorkflowRoom extends InputRoom {
-  sections = ["strip", "workflow", "heads"];
+  sections = ["strip", "workflow", "heads", "settings"];
 
   async build() {
     const isFree = this.given.get("mode") === "free" || !this.studio.runs.some((run) => run.is_trained);

@@ -28,11 +28,11 @@ class Studio {
 
   async start() {
     this.frame();
-    await this.refresh();
-    await this.route();
+    this.main.append(element("p", { class: "empty", role: "status" }, say(this.language, "loadingPage")));
+    if (await this.refresh()) await this.route();
   }
 
-  /** Read the list of runs; the rooms say so if the server is gone. */
+  /** Read the list of runs, and return whether the server answers; if not, say so and try again. */
   async refresh() {
     try {
       this.runs = (await get("/runs")).runs;
@@ -40,8 +40,10 @@ class Studio {
     } catch (error) {
       this.offline.textContent = error.status ? error.message : say(this.language, "offline");
       this.offline.hidden = false;
-      setTimeout(() => this.refresh().then(() => this.offline.hidden && this.route()), 1500);
+      if (!this.room) this.main.replaceChildren();
+      setTimeout(() => this.refresh().then((isBack) => isBack && this.route()), 1500);
     }
+    return this.offline.hidden;
   }
 
   frame() {
@@ -67,12 +69,19 @@ class Studio {
       this.offline, this.main);
   }
 
+  /** Change the language, for which the room is opened again, or the theme, for which it stays. */
   set(fields) {
     Object.assign(this, fields);
     localStorage.setItem(KEY, JSON.stringify({ language: this.language, theme: this.theme }));
-    const hidden = this.offline.hidden;
+    if (!fields.language) {
+      document.documentElement.dataset.theme = this.theme;
+      for (const { view } of this.main.querySelectorAll("regard-views")) view?.change({ theme: this.theme });
+      return;
+    }
+    const { hidden, textContent } = this.offline;
     this.frame();
-    this.offline.hidden = hidden;
+    Object.assign(this.offline, { hidden, textContent });
+    this.written = null;
     this.route();
   }
 
