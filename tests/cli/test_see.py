@@ -86,7 +86,7 @@ def test_a_stored_trace_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["a", "--attention", "x"], 1, "no call is named like"),
         (["a", "--layer", "2"], 1, "--layer should be from 0 to 0, got 2"),
         (["a", "--head", "2"], 1, "--head should be from 0 to 0, got 2"),
-        (["a", "--out", "a.html", "--lang", "fr"], 1, "en or ko, got 'fr'"),
+        (["a", "--out", "a.html", "--lang", "fr"], 2, "--lang should be en or ko, got fr"),
         (["a", "--out", "a.html", "--checkpoints"], 1, "no checkpoints in"),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.options import check_language, option
 from regard.cli.output import check_output
 
 
@@ -13,18 +14,21 @@ def gallery(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Directory to write to.", file_okay=False)
     ] = Path("gallery"),
+    language: Annotated[str, option("Language of the page.", "en|ko", name="--lang")] = "en",
 ) -> None:
     """Draw every mechanism on one page, with formula and cost.
 
     The page is one file that needs no network. Files in the directory that were not written by
     this command are never overwritten.
     """
-    from regard.visual.gallery import check_folder, exhibits, write
+    from regard.visual.gallery import ROOMS, check_folder, exhibits, write
 
+    check_language(language)
     check_output(out)
     check_folder(out)
     shown = []
     for exhibit in exhibits():
-        print(f"{exhibit.room}: {exhibit.name}", file=sys.stderr, flush=True)
+        name = f"{ROOMS[exhibit.room][language]}: {exhibit.text(language).name}"
+        print(name, file=sys.stderr, flush=True)
         shown.append(exhibit)
-    print(write(out, shown))
+    print(write(out, shown, language))

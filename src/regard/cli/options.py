@@ -49,3 +49,11 @@ Set = Annotated[
     list[str] | None,
     option("Change a setting of regard train --keys; repeatable.", "KEY=VALUE", name="--set"),
 ]
+
+
+def check_language(language: str) -> None:
+    """Refuse a --lang that pages are not written in, before any work."""
+    from regard.visual.html import LANGUAGES
+
+    if language not in LANGUAGES:
+        raise typer.BadParameter(f"--lang should be {' or '.join(LANGUAGES)}, got {language}")

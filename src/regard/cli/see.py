@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.inputs import read_records
-from regard.cli.options import Beam, Count, Device, Text, file_option, flag, option
+from regard.cli.options import (
+    Beam,
+    Count,
+    Device,
+    Text,
+    check_language,
+    file_option,
+    flag,
+    option,
+)
 from regard.cli.output import check_output
 from regard.cli.predict import check_given
 
@@ -52,6 +61,7 @@ def see(
 
     Without --out it is shown in the terminal.
     """
+    check_language(language or "en")
     files = list(out or [])
     for file in files:
         if file.suffix.lower() not in SUFFIXES:

@@ -2,20 +2,21 @@
 
 import threading
 
-from regard.studio.messages import CostCurve, ExhibitEntry
-from regard.visual.gallery import Exhibit, exhibits
+from regard.studio.messages import CostCurve, ExhibitEntry, ExhibitText
+from regard.visual.gallery import ROOMS, Exhibit, exhibits
+from regard.visual.html import LANGUAGES
 
 LENGTHS = (128, 256, 512, 1024)
 # chapters of docs/guide by the room of a mechanism, or by its name where it differs
 GUIDES = {
-    "Score functions": "scores",
-    "Normalizers": "soft_hard_local",
-    "Masks": "masks",
-    "Local and hard": "soft_hard_local",
-    "Several heads": "multi_head",
-    "Positions": "transformer",
-    "Efficient": "cost",
-    "Two inputs, levels, graphs, memory": "self_co_graph",
+    "score": "scores",
+    "normalizers": "soft_hard_local",
+    "masks": "masks",
+    "local": "soft_hard_local",
+    "several": "multi_head",
+    "positions": "transformer",
+    "efficient": "cost",
+    "two": "self_co_graph",
     "score-soft-cap": "today",
     "normalizers-softmax": "scores",
     "normalizers-sigmoid": "today",
@@ -41,16 +42,10 @@ class Gallery:
         return [
             ExhibitEntry(
                 name=name,
-                room=shown.room,
-                title=shown.name,
-                formula=shown.formula,
-                paper=shown.paper,
                 code=shown.code,
-                caption=shown.caption,
                 guide=GUIDES.get(name, GUIDES[shown.room]),
                 weights=[[round(weight, 4) for weight in row] for row in shown.weights.tolist()],
-                rows=list(shown.rows),
-                columns=list(shown.columns),
+                texts={language: _text(shown, language) for language in LANGUAGES},
             )
             for name, shown in self._all().items()
         ]
@@ -73,5 +68,19 @@ class Gallery:
     def _all(self) -> dict[str, Exhibit]:
         with self.lock:
             if not self._drawn:
-                self._drawn = {shown.file_name: shown for shown in exhibits()}
+                self._drawn = {shown.key: shown for shown in exhibits()}
         return self._drawn
+
+
+def _text(shown: Exhibit, language: str) -> ExhibitText:
+    name, formula, paper, caption = shown.text(language)
+    rows, columns = shown.labels(language)
+    return ExhibitText(
+        room=ROOMS[shown.room][language],
+        title=name,
+        formula=formula,
+        paper=paper,
+        caption=caption,
+        rows=rows,
+        columns=columns,
+    )

@@ -257,20 +257,26 @@ class FreeResult(BaseModel):
     output: list[list[float]]
 
 
-class ExhibitEntry(BaseModel):
-    """A mechanism of the gallery."""
+class ExhibitText(BaseModel):
+    """What is written about a mechanism of the gallery in one language."""
 
-    name: str
     room: str
     title: str
     formula: str
     paper: str
-    code: str
     caption: str
-    guide: str = Field(description="the chapter of the guide about it")
-    weights: list[list[float]]
     rows: list[str]
     columns: list[str]
+
+
+class ExhibitEntry(BaseModel):
+    """A mechanism of the gallery."""
+
+    name: str
+    code: str
+    guide: str = Field(description="the chapter of the guide about it")
+    weights: list[list[float]]
+    texts: dict[str, ExhibitText] = Field(description="by language, en and ko")
 
 
 class ExhibitList(BaseModel):

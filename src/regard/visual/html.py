@@ -7,6 +7,14 @@ from pathlib import Path
 
 from regard.core.files import atomic_file
 
+LANGUAGES = ("en", "ko")
+
+
+def check_language(language: str) -> None:
+    """Raise `ValueError` if pages are not written in this language."""
+    if language not in LANGUAGES:
+        raise ValueError(f"the language of a page is {' or '.join(LANGUAGES)}, got {language!r}")
+
 
 def html_page(
     body: str, *, title: str, style: str, language: str = "en", script: str | None = None
@@ -23,7 +31,7 @@ def html_page(
         body: the content, as HTML
         title: of the window, as text
         style: CSS
-        language: of the content, such as "en" or "ko"
+        language: of the content, "en" or "ko"
         script: a JavaScript module that runs when the body is complete
     """
     allowed, code = "'none'", ""

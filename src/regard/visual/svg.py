@@ -6,6 +6,7 @@ from html import escape
 from torch import Tensor
 
 from regard.visual.color import viridis
+from regard.visual.display_width import display_width
 
 CELL, LETTER = 17, 6.6  # of a map, in pixels
 
@@ -23,8 +24,8 @@ def heatmap(weights: Tensor, rows: Sequence[str], columns: Sequence[str], *, tit
             f"{len(rows)} row and {len(columns)} column labels do not fit a map of shape "
             f"{tuple(weights.shape)}"
         )
-    left = LETTER * max((len(label) for label in rows), default=0) + 8
-    top = LETTER * max((len(label) for label in columns), default=0) * 0.75 + 12
+    left = LETTER * max(map(display_width, rows), default=0) + 8
+    top = LETTER * max(map(display_width, columns), default=0) * 0.75 + 12
     width, height = left + CELL * len(columns) + top * 0.75, top + CELL * len(rows) + 4
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '

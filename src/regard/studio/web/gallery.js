@@ -4,7 +4,6 @@ import { paint } from "regard/color.js";
 import { element } from "regard/panel.js";
 import { get, post } from "studio/api.js";
 import { lines } from "studio/chart.js";
-import { CARDS, SHELVES } from "studio/gallery_texts.js";
 import { Room } from "studio/room.js";
 
 export class GalleryRoom extends Room {
@@ -17,12 +16,11 @@ export class GalleryRoom extends Room {
     if (!this.isConnected) return;
     this.hasDocs = hasDocs;
     waiting.remove();
-    const rooms = Map.groupBy ? Map.groupBy(exhibits, (each) => each.room) : grouped(exhibits);
+    const rooms = grouped(exhibits, (each) => this.texts(each).room);
     this.filter = element("input", { type: "search", value: this.given.get("find") ?? "", oninput: () => this.find() });
     this.append(this.control("find", this.filter));
     for (const [room, own] of rooms) {
-      const title = SHELVES[this.studio.language]?.[room] ?? room;
-      this.append(element("section", { class: "shelf", "aria-label": title }, element("h3", {}, title), element("div", { class: "exhibits" }, ...own.map((each) => this.card(each)))));
+      this.append(element("section", { class: "shelf", "aria-label": room }, element("h3", {}, room), element("div", { class: "exhibits" }, ...own.map((each) => this.card(each)))));
     }
     this.find();
     const wanted = this.given.get("name");
@@ -36,9 +34,14 @@ export class GalleryRoom extends Room {
     for (const shelf of this.querySelectorAll(".shelf")) shelf.hidden = !shelf.querySelector(".exhibit:not([hidden])");
   }
 
+  /** What is written about a mechanism. */
+  texts({ texts }) {
+    return texts[this.studio.language];
+  }
+
   card(exhibit) {
-    const { name, formula, paper, code, guide } = exhibit;
-    const [title, caption] = CARDS[this.studio.language]?.[name] ?? [exhibit.title, exhibit.caption];
+    const { name, code, guide } = exhibit;
+    const { title, formula, paper, caption } = this.texts(exhibit);
     const cost = element("div", { class: "cost" });
     const button = this.button("measureCost", async () => {
       button.disabled = true;
@@ -51,7 +54,7 @@ export class GalleryRoom extends Room {
       button.disabled = false;
     });
     const card = element("article", { class: "exhibit" }, element("h4", {}, title), element("p", { class: "formula" }, formula),
-      element("p", { class: "small" }, paper), this.map(exhibit, title), element("p", { class: "small" }, caption), element("code", {}, code), this.guide(guide), button, cost);
+      element("p", { class: "small" }, paper), this.map(exhibit), element("p", { class: "small" }, caption), element("code", {}, code), this.guide(guide), button, cost);
     card.dataset.name = name;
     return card;
   }
@@ -67,7 +70,9 @@ export class GalleryRoom extends Room {
   }
 
   /** The map as a small picture; its rows are queries and its columns keys. */
-  map({ weights, rows, columns }, title) {
+  map(exhibit) {
+    const { weights } = exhibit;
+    const { title, rows, columns } = this.texts(exhibit);
     const canvas = element("canvas", { width: columns.length, height: rows.length, class: "map", role: "img", "aria-label": this.text("mapOf", { title, rows: rows.length, columns: columns.length }) });
     const context = canvas.getContext("2d");
     context.putImageData(paint(context.createImageData(columns.length, rows.length), weights.flat(), { colors: "viridis", curve: "linear", top: 1 }), 0, 0);
@@ -90,10 +95,10 @@ export class GalleryRoom extends Room {
   }
 }
 
-function grouped(exhibits) {
-  const rooms = new Map();
-  for (const each of exhibits) rooms.set(each.room, [...(rooms.get(each.room) ?? []), each]);
-  return rooms;
+function grouped(all, by) {
+  const groups = new Map();
+  for (const each of all) groups.set(by(each), [...(groups.get(by(each)) ?? []), each]);
+  return groups;
 }
 
 customElements.define("studio-gallery", GalleryRoom);

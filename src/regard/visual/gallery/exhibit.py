@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.visual.gallery.texts import EXHIBITS, Text, label
+
 # Bahdanau et al. 2015 showed their first alignment on this pair (figure 3a).
 SOURCE = (
     "the", "agreement", "on", "the", "European", "Economic", "Area", "was", "signed", "in",
@@ -32,27 +34,33 @@ Timed = Callable[[int], Callable[[], object]]
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One mechanism: its name, formula and paper, the map it made, and what can be timed."""
+    """One mechanism: its code, the map it made, and what can be timed."""
 
-    room: str
-    name: str
-    formula: str
-    paper: str
+    key: str  # of its texts, and the name of its files
     code: str
-    caption: str
     weights: Tensor  # (M, N)
     rows: Sequence[str]
     columns: Sequence[str]
     timed: Timed
 
+    def text(self, language: str) -> Text:
+        """Name, formula, paper and caption."""
+        return EXHIBITS[self.key][language]
+
+    @property
+    def room(self) -> str:
+        """The key of its room."""
+        return self.key.partition("-")[0]
+
+    def labels(self, language: str) -> tuple[list[str], list[str]]:
+        """The labels of rows and columns."""
+        rows, columns = [[label(text, language) for text in s] for s in (self.rows, self.columns)]
+        return rows, columns
+
     @cached_property
-    def cost(self) -> str:
-        """The time of one forward pass and its ratio to torch's SDPA in this run, in words."""
-        ours, theirs = self.times(LENGTH)
-        return (
-            f"{_two_digits(1000 * ours)} ms for {LENGTH} × {LENGTH}, {WIDTH} wide: "
-            f"{_two_digits(ours / theirs)} × the time of torch's dense attention"
-        )
+    def measured(self) -> tuple[float, float]:
+        """The times of a forward pass of length `LENGTH` and of torch's SDPA in this run."""
+        return self.times(LENGTH)
 
     def times(self, length: int) -> tuple[float, float]:
         """Measure a forward pass and torch's SDPA, each of `length` ≤ `LONGEST`, in seconds."""
@@ -61,12 +69,6 @@ class Exhibit:
             dense = partial(F.scaled_dot_product_attention, x, x, x)
             ours, theirs = _best_times(self.timed(length), dense)
         return ours, theirs
-
-    @property
-    def file_name(self) -> str:
-        """A name for files, of letters, digits and hyphens."""
-        words = "".join(letter if letter.isalnum() else " " for letter in self.name.lower()).split()
-        return "-".join([self.room.split()[0].strip(",").lower(), *words])
 
 
 class Words(NamedTuple):
@@ -104,15 +106,6 @@ def train(
             optimizer.zero_grad()
             (-found.clamp(min=1e-9).log().mean()).backward()
             optimizer.step()
-
-
-def _two_digits(number: float) -> str:
-    """Two digits, without an exponent.
-
-    >>> _two_digits(0.0234), _two_digits(123.4)
-    ('0.023', '123')
-    """
-    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def _best_times(*jobs: Callable[[], object]) -> list[float]:

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
-from regard.visual.gallery.exhibit import Exhibit
+from regard.visual.gallery.exhibit import LENGTH, WIDTH, Exhibit
+from regard.visual.gallery.texts import GLOSSARIES, PAGE, ROOMS
 from regard.visual.html import html_page
 from regard.visual.svg import heatmap
 
-TITLE = "Attention: a gallery"
-GLOSSARIES = {"../glossary.md": "glossary", "../glossary.ko.md": "용어집"}
 STYLE = """
 :root { color-scheme: light dark;
   --ink: #1b1f24; --soft: #57606a; --line: #d8dee4; --paper: #fff; }
@@ -31,76 +30,93 @@ h3 { margin: 0; font-size: 1.05rem; }
 code { font-size: .82rem; overflow-wrap: anywhere; }
 svg { max-width: 100%; height: auto; display: block; margin: .6rem 0; }
 svg text { fill: var(--ink); }
+:lang(ko) { word-break: keep-all; }
 """
 
 
-def page(exhibits: Sequence[Exhibit], glossaries: Sequence[str] = ()) -> str:
+def page(exhibits: Sequence[Exhibit], glossaries: Sequence[str] = (), language: str = "en") -> str:
     """The gallery as one HTML file; exhibits of one room must follow each other.
 
     Args:
         exhibits: of all rooms
         glossaries: links of `GLOSSARIES`
+        language: "en" or "ko"
     """
+    texts = PAGE[language]
     rooms = [(room, list(group)) for room, group in groupby(exhibits, key=lambda e: e.room)]
-    links = "".join(f'<a href="#{_anchor(room)}">{escape(room)}</a>' for room, _ in rooms)
+    links = "".join(f'<a href="#{room}">{escape(ROOMS[room][language])}</a>' for room, _ in rooms)
     links += "".join(f'<a href="{link}">{GLOSSARIES[link]}</a>' for link in glossaries)
     sections = "".join(
-        f'<section aria-labelledby="{_anchor(room)}"><h2 id="{_anchor(room)}">{escape(room)}</h2>'
-        f'<div class="room">{"".join(map(_card, group))}</div></section>'
+        f'<section aria-labelledby="{room}"><h2 id="{room}">{escape(ROOMS[room][language])}</h2>'
+        f'<div class="room">{"".join(_card(one, language) for one in group)}</div></section>'
         for room, group in rooms
     )
     body = (
-        f"<header><h1>{TITLE}</h1>"
-        "<p>Every mechanism on the same small input. Each row of a map is one query, each column "
-        "one key; bright is a large weight. Costs were measured when this page was made.</p>"
-        f'<nav aria-label="rooms">{links}</nav></header><main>{sections}</main>'
+        f"<header><h1>{texts.title}</h1><p>{texts.introduction} {texts.measured}</p>"
+        f'<nav aria-label="{texts.rooms}">{links}</nav></header><main>{sections}</main>'
     )
-    return html_page(body, title=TITLE, style=STYLE)
+    return html_page(body, title=texts.title, style=STYLE, language=language)
 
 
-def listing(exhibits: Sequence[Exhibit], glossaries: Sequence[str] = ()) -> str:
+def listing(
+    exhibits: Sequence[Exhibit], glossaries: Sequence[str] = (), language: str = "en"
+) -> str:
     """The gallery as Markdown: without costs, which depend on the machine."""
-    terms = ", ".join(f"[{GLOSSARIES[link]}]({link})" for link in glossaries)
-    lines = [
-        f"# {TITLE}",
-        "",
-        "Every mechanism on the same small input, drawn by `regard gallery --out docs/gallery`.",
-        "Each row of a map is one query, each column one key; bright is a large weight. The page",
-        "that the command writes beside this file also has what each costs on your machine.",
-        *([f"Every term and its other names: {terms}."] if terms else []),
-    ]
+    texts = PAGE[language]
+    command = "regard gallery" + f" --lang {language}" * (language != "en")
+    links = ", ".join(f"[{GLOSSARIES[link]}]({link})" for link in glossaries)
+    parts = [texts.introduction, texts.drawn.format(command=command)]
+    parts += [texts.glossary.format(links=links)] if links else []
+    lines = [f"# {texts.title}", "", *parts]
     for room, group in groupby(exhibits, key=lambda exhibit: exhibit.room):
-        lines += ["", f"## {room}"]
+        lines += ["", f"## {ROOMS[room][language]}"]
         for exhibit in group:
+            text = exhibit.text(language)
             lines += [
                 "",
-                f"### {exhibit.name}",
+                f"### {text.name}",
                 "",
-                f"*{exhibit.formula}* ({exhibit.paper}). {exhibit.caption}",
+                f"*{text.formula}* ({text.paper}). {text.caption}",
                 "",
                 f"`{exhibit.code}`",
                 "",
-                f"![{exhibit.name}](maps/{exhibit.file_name}.svg)",
+                f"![{text.name}](maps/{exhibit.key}.svg)",
             ]
     return "\n".join(lines) + "\n"
 
 
-def picture(exhibit: Exhibit) -> str:
+def picture(exhibit: Exhibit, language: str = "en") -> str:
     """The map of an exhibit as SVG."""
-    title = f"{exhibit.name}: {exhibit.caption}"
-    return heatmap(exhibit.weights, exhibit.rows, exhibit.columns, title=title)
+    text = exhibit.text(language)
+    rows, columns = exhibit.labels(language)
+    return heatmap(exhibit.weights, rows, columns, title=f"{text.name}: {text.caption}")
 
 
-def _card(exhibit: Exhibit) -> str:
+def _card(exhibit: Exhibit, language: str) -> str:
+    text = exhibit.text(language)
     return (
-        f"<article><h3>{escape(exhibit.name)}</h3>"
-        f'<p class="formula">{escape(exhibit.formula)}</p>'
-        f'<p class="small">{escape(exhibit.paper)}</p>{picture(exhibit)}'
-        f'<p class="small">{escape(exhibit.caption)}</p>'
+        f"<article><h3>{escape(text.name)}</h3>"
+        f'<p class="formula">{escape(text.formula)}</p>'
+        f'<p class="small">{escape(text.paper)}</p>{picture(exhibit, language)}'
+        f'<p class="small">{escape(text.caption)}</p>'
         f"<code>{escape(exhibit.code)}</code>"
-        f'<p class="small">{escape(exhibit.cost)}</p></article>'
+        f'<p class="small">{escape(_cost(exhibit, language))}</p></article>'
     )
 
 
-def _anchor(room: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in room.lower())
+def _cost(exhibit: Exhibit, language: str) -> str:
+    """The time of a forward pass and its ratio to torch's SDPA in this run, in words."""
+    ours, theirs = exhibit.measured
+    ratio = _two_digits(ours / theirs)
+    return PAGE[language].cost.format(
+        ours=_two_digits(1000 * ours), ratio=ratio, length=LENGTH, width=WIDTH
+    )
+
+
+def _two_digits(number: float) -> str:
+    """Two digits, without an exponent.
+
+    >>> _two_digits(0.0234), _two_digits(123.4)
+    ('0.023', '123')
+    """
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"

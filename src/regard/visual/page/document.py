@@ -9,11 +9,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from regard.trace import Trace
-from regard.visual.html import html_page
+from regard.visual.html import check_language, html_page
 from regard.visual.page.encode import Chunks
 from regard.visual.page.payload import payload
 
-LANGUAGES = ("en", "ko")
 IMPORT = re.compile(r'^import (?:(\{.*?\}) from )?"regard/([\w.]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export ((?:async )?(?:class|function|const) (\w+))", re.MULTILINE)
 
@@ -34,8 +33,7 @@ def document(traces: Trace | Mapping[str, Trace], *, language: str = "en") -> st
     Raises:
         ValueError: another language, or traces that `payload` refuses
     """
-    if language not in LANGUAGES:
-        raise ValueError(f"the language of a page is {' or '.join(LANGUAGES)}, got {language!r}")
+    check_language(language)
     named = {"": traces} if isinstance(traces, Trace) else traces
     chunks = Chunks()
     data = payload(named, language=language, chunks=chunks)
