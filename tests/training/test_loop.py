@@ -88,6 +88,19 @@ def test_the_best_evaluation_makes_the_model_and_patience_ends_the_run(
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == best.read_bytes()
 
 
+def test_the_loss_decides_while_the_metric_is_zero(tmp_path, largest, configure):
+    task = Scripted(largest(), [0.0] * 5)
+    losses = iter([0.9, 0.5, 0.3, 0.4, 0.6])
+    task.evaluate = lambda model: {"accuracy": 0.0, "loss": next(losses)}
+    outcome = train(task, configure(steps=99, evaluate_every=2, patience=2), tmp_path / "run")
+    assert (outcome.reason, outcome.step) == ("patience", 10)  # not before the loss rises
+    assert outcome.metrics == {"accuracy": 0.0, "loss": 0.3}
+    task.evaluate = lambda model: {"accuracy": 0.1, "loss": 0.7}
+    config = configure(steps=12, evaluate_every=2)
+    outcome = train(task, config, tmp_path / "run", resume=True)
+    assert outcome.metrics == {"accuracy": 0.1, "loss": 0.7}  # any success is better
+
+
 def test_smaller_may_be_better(tmp_path, largest, configure):
     task = Scripted(largest(), [3.0, float("nan"), 1.0, 2.0])
     task.larger_is_better = False

@@ -102,7 +102,7 @@ def finish(
         evaluation = evaluate(task, model, state.step)
         valid = {f"valid/{name}": value for name, value in evaluation.metrics.items()}
         metrics.write(state.step, averaged=chosen, **valid)
-        if evaluation.score >= best.score or options.average_of == "last":
+        if evaluation.rank >= best.rank or options.average_of == "last":
             tensors, steps, found = averaged, chosen, evaluation.metrics
     put_weights(model, tensors)
     reason = end_reason(state, options)

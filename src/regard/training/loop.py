@@ -122,7 +122,7 @@ def train(
             save_and_evaluate()
         if any(summed(interrupt.requested)) and not state.evaluated:
             return outcome(state, "interrupted")
-        lowered = times_lowered(state.scores(), options.lower_after)
+        lowered = times_lowered(state.ranks(), options.lower_after)
         for batches in steps(task, state, options):
             lr = learning_rate(options, state.step, last=last, lowered=lowered)
             loss, count = 0.0, 0.0
@@ -145,7 +145,7 @@ def train(
 
             if state.step % options.save_every == 0 or signals or evaluation_due(state, options):
                 save_and_evaluate()
-                lowered = times_lowered(state.scores(), options.lower_after)
+                lowered = times_lowered(state.ranks(), options.lower_after)
                 (signals,) = summed(interrupt.requested)
             if signals:
                 break

@@ -99,20 +99,20 @@ def learning_rate(
             return options.lr
 
 
-def times_lowered(scores: Sequence[float], after: int) -> int:
-    """Number of times a plateau has lowered the learning rate; larger scores are better.
+def times_lowered(ranks: Sequence[Any], after: int) -> int:
+    """Number of times a plateau has lowered the learning rate; larger ranks are better.
 
     >>> times_lowered([1, 2, 2, 1, 2, 1, 3], after=2)
     2
 
     Args:
-        scores: of the evaluations so far
+        ranks: of the evaluations so far
         after: number of evaluations without improvement that lower it once
     """
-    best, stale, lowered = -math.inf, 0, 0
-    for score in scores:
-        if score > best:
-            best, stale = score, 0
+    best, stale, lowered = None, 0, 0
+    for rank in ranks:
+        if best is None or rank > best:
+            best, stale = rank, 0
             continue
         stale += 1
         if stale == after:

@@ -1,6 +1,7 @@
 """The position and history of a run, stored in `state.json` of each checkpoint."""
 
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import Any
 
 
@@ -11,6 +12,20 @@ class Evaluation:
     step: int
     score: float  # the selecting metric, negated if smaller is better; the lowest float for NaN
     metrics: dict[str, float]
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """What evaluations are compared by; larger is better.
+
+        A score of 0 tells nothing, as BLEU and exact match do at first: then the loss decides.
+
+        >>> Evaluation(2, 0.0, {"exact": 0.0, "loss": 0.3}).rank
+        (0.0, -0.3)
+        >>> Evaluation(3, 0.1, {"exact": 0.1, "loss": 0.3}).rank
+        (0.1, 0.0)
+        """
+        loss = self.metrics.get("loss", 0.0) if self.score == 0 else 0.0
+        return self.score, 0.0 - loss if isfinite(loss) else float("-inf")
 
 
 @dataclass
@@ -40,13 +55,13 @@ class State:
         """Whether the model was evaluated after the last step."""
         return bool(self.evaluations) and self.evaluations[-1].step == self.step
 
-    def scores(self) -> list[float]:
-        """Scores of all evaluations; larger is better."""
-        return [e.score for e in self.evaluations]
+    def ranks(self) -> list[tuple[float, float]]:
+        """What all evaluations are compared by; larger is better."""
+        return [e.rank for e in self.evaluations]
 
     def best(self) -> Evaluation | None:
-        """The evaluation with the highest score; the first of equals."""
-        return max(self.evaluations, key=lambda e: e.score, default=None)
+        """The evaluation of the highest rank; the first of equals."""
+        return max(self.evaluations, key=lambda e: e.rank, default=None)
 
     def evaluations_since_best(self) -> int:
         """Number of evaluations after the best one.
@@ -63,7 +78,7 @@ class State:
         """The steps whose weights are averaged, the best or the last ones, in ascending order."""
         ranked = self.evaluations[::-1]
         if which == "best":
-            ranked = sorted(self.evaluations, key=lambda e: (-e.score, e.step))
+            ranked = sorted(self.evaluations, key=lambda e: e.rank, reverse=True)
         return sorted(e.step for e in ranked[:count])
 
     def to_json(self) -> dict[str, Any]:
