@@ -5,6 +5,7 @@ python -m benchmarks.attention --quick
 
 import argparse
 import json
+import re
 import sys
 import time
 from dataclasses import asdict
@@ -99,10 +100,13 @@ def markdown(row: Row) -> str:
 
 def select(only: str, *, quick: bool) -> list[Case]:
     """The cases whose name contains `only`; `ValueError` if there are none."""
-    cases = [case for case in CASES if (case.quick or not quick) and only in case.name]
+    named = [case for case in CASES if only in case.name]
+    if not named:
+        kinds = dict.fromkeys(re.split(r" \(|, ", case.name)[0] for case in CASES)
+        raise ValueError(f"--only {only!r} is part of no case's name; known: {', '.join(kinds)}")
+    cases = [case for case in named if case.quick or not quick]
     if not cases:
-        names = "; ".join(case.name for case in CASES)
-        raise ValueError(f"--only {only!r} is part of no case's name: {names}")
+        raise ValueError(f"{named[0].name} is not a case of --quick: leave that out")
     return cases
 
 

@@ -68,7 +68,11 @@ def test_a_missing_folder_is_one_sentence(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_name_that_no_case_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "attention", "--only", "nothing"]) == 2
-    assert "is part of no case's name" in capsys.readouterr().err
+    line = capsys.readouterr().err
+    assert "is part of no case's name; known: additive, Additive module" in line
+    assert len(line) < 700  # each kind of case once
+    assert main(["bench", "attention", "--quick", "--only", "L=8192"]) == 2
+    assert "is not a case of --quick" in capsys.readouterr().err
 
 
 def test_what_was_measured_before_an_interrupt_is_kept(

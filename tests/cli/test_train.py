@@ -35,6 +35,7 @@ def here(tmp_path, monkeypatch):
     """A folder of one's own to work in, with a configuration."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "small.tsv").write_text("one\t1\n")
     return tmp_path
 
 
@@ -233,6 +234,9 @@ def test_an_existing_run_is_refused(here, capsys):
         ([], 2, "give a recipe, such as dates, or a configuration file"),
         (["date"], 2, "unknown recipe 'date'; did you mean 'dates'"),
         (["none.toml"], 1, "none.toml does not exist"),
+        (["smal.toml"], 1, "file smal.toml does not exist; did you mean small.toml?"),
+        (["small"], 2, "unknown recipe 'small'; did you mean the file small.toml?"),
+        (["small.tsv"], 2, "small.tsv is data, not a configuration"),
         (["."], 1, "is a directory"),
         (["small.toml", "--set", "training.stps=3"], 2, "did you mean 'steps'"),
         (["small.toml", "--set", "training.lr=fast"], 2, "training.lr should be a number"),

@@ -50,6 +50,14 @@ def test_a_blank_line_becomes_an_empty_one(translate):
     assert translate(b" \n\t\r\n\xe3\x80\x80\n")[:2] == (0, "\n\n\n")
 
 
+def test_an_input_of_letters_that_never_occurred_is_noted_once(translate):
+    status, out, error = translate("abc\nשלום עולם\n안녕하세요\n".encode())
+    assert (status, len(out.splitlines())) == (0, 3)
+    note = "note: most of line 2 of standard input did not occur in training (<unk>)"
+    assert error.startswith(note)
+    assert error.count("<unk>") == 1
+
+
 def test_windows_lines_and_a_byte_order_mark_are_read_like_others(translate):
     plain = translate(b"abc\nde\n")[1]
     assert translate("\ufeffabc\r\nde\r\n".encode())[1] == plain

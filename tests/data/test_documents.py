@@ -50,7 +50,7 @@ def test_a_zip_of_folders_has_classes_and_folds(tmp_path):
         ("a.csv", "text,label\nfine,pos\nbad\n", r"line 3 \(1 column instead of 2\)"),
         ("a.csv", "text,label\nfine,pos\n ,neg\n", r"line 3 \(the text is empty\)"),
         ("a.tsv", "text\tlabel\nfine\tpos\ngood\tpos\n", "all 2 examples are of class 'pos'"),
-        ("a.csv", "text,label\n", "is empty"),
+        ("a.csv", "text,label\n", r"a\.csv has nothing but column names"),
         ("a.jsonl", '{"text": "a", "label": "b"}\nno\n', r"line 2 \(not JSON\)"),
         ("a.jsonl", '{"text": 3, "label": "b"}\n', "no text under 'text'"),
         ("a.txt", "fine\n", "unknown format 'txt'.*csv, tsv.*choose with data.format="),

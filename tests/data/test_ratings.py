@@ -163,7 +163,7 @@ def test_an_item_chosen_again_counts_once_when_it_was_chosen_first(movielens, tm
     ("content", "complaint"),
     [
         (b"", r"c\.csv is empty"),
-        (b"user,item,time\n", r"c\.csv is empty"),
+        (b"user,item,time\n", r"c\.csv has nothing but column names"),
         (b"user,item,time\na,x,1\ncaf\xe9,x,2\n", r"c\.csv, line 3: the row is not UTF-8"),
         (b"user,item,time\na,x,nan\n", "line 2: the time should be a number, got 'nan'"),
         (b"user,item,time\na,x,-inf\n", "line 2: the time should be a number, got '-inf'"),

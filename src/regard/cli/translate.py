@@ -1,5 +1,6 @@
 """What `regard translate` adds to `regard predict`: beams, samples, scores, traces of lines."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from regard.tasks import Translation, Translator
 
 BEAM, PENALTY, LONGEST = 5, 0.6, 2048
+CHECKED = 100  # lines that are searched for one of unknown tokens
 TRACED = 16  # lines that a trace holds at most
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
@@ -46,8 +48,9 @@ class BatchTranslator:
             self.options["sampling"] = sampling
 
     def check(self, inputs: Iterator[tuple[Record, Any]]) -> Iterator[tuple[Record, Any]]:
-        """Yield the inputs again; raise at one that is too long."""
+        """Yield the inputs again; raise at one that is too long, and note one that is unknown."""
         tokenizer = self.translator.source
+        to_check = CHECKED
         for record, text in inputs:
             # There are no more tokens than bytes.
             if tokenizer is not None and len(text.encode(errors="replace")) > self.longest:
@@ -57,6 +60,13 @@ class BatchTranslator:
                         f"{record.place} has {count:,} tokens, more than --longest "
                         f"{self.longest:,}: split it, or raise --longest"
                     )
+            if tokenizer is not None and to_check:
+                ids = tokenizer.encode(text)
+                to_check -= 1
+                if 2 * ids.count(tokenizer.unk) > len(ids):
+                    to_check = 0
+                    note = "did not occur in training (<unk>): what is written for it means little"
+                    print(f"note: most of {record.place} {note}", file=sys.stderr)
             yield record, text
 
     def __call__(self, batch: list[tuple[Record, Any]]) -> list[tuple[str, Any]]:

@@ -167,6 +167,8 @@ def read_records(
             yield number, dict(zip(names, row, strict=True))
         elif names is not None:
             raise ValueError(f"{path}, line {number}: {_columns(row)} instead of {len(names)}")
+    if not number and names is not None:
+        raise ValueError(f"{path} has nothing but column names: expected at least one row")
     if not number:
         raise ValueError(f"{path} is empty: expected at least one row")
 
@@ -226,6 +228,7 @@ def good_rows(
         parse: returns None for a comment, raises ValueError with what is wrong
     """
     check_bad(bad)
+    number = 0
     for number, row in rows:
         try:
             found = parse(row)
@@ -238,6 +241,8 @@ def good_rows(
             if found is not None:
                 report.lines += 1
                 yield found
+    if number and not report.lines:
+        raise ValueError(f"{report.name} has nothing but column names or comments: no example")
     report.check(bad)
 
 

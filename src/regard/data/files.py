@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -34,8 +35,15 @@ def readable(path: str | Path) -> Path:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory, not a file")
     if not path.is_file():
-        raise FileNotFoundError(f"file {path} does not exist")
+        raise FileNotFoundError(f"file {path} does not exist{nearest_file(path)}")
     return path
+
+
+def nearest_file(path: Path) -> str:
+    """How an error about a missing file goes on: a file beside it with a similar name."""
+    names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = get_close_matches(path.name, names, n=1, cutoff=0.8)
+    return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 
 def lines(path: str | Path) -> Iterator[tuple[int, bytes]]:

@@ -9,6 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+DATA = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".gz", ".zst", ".parquet")  # no configurations
+
 
 @cache
 def _texts() -> dict[str, str]:
@@ -56,8 +58,30 @@ def resolve_recipe(source: str) -> tuple[str, dict[str, Any] | Path]:
     """Return the name and the tables of a recipe, or the stem and path of a TOML file.
 
     An existing file wins over a recipe of the same name.
+
+    Raises:
+        FileNotFoundError: if it is written like a file and does not exist
+        ValueError: if it is a file of data, or the recipe is unknown
     """
     path = Path(source)
-    if path.suffix == ".toml" or path.is_file() or (path.exists() and source not in _texts()):
+    if path.is_file() and path.suffix in DATA:
+        raise ValueError(
+            f"{source} is data, not a configuration: train with a TOML file that has a task and "
+            f'data.train = "{source}"'
+        )
+    if path.is_file() or (path.exists() and source not in _texts()):
         return path.stem, path
+    if path.suffix or path.name != source:
+        raise FileNotFoundError(f"file {source} does not exist{_nearest_toml(path)}")
+    if source not in _texts() and path.with_suffix(".toml").is_file():
+        raise ValueError(f"unknown recipe {source!r}; did you mean the file {source}.toml?")
     return source, load_recipe(source)
+
+
+def _nearest_toml(path: Path) -> str:
+    """How an error about a missing file goes on: a TOML file beside it with a similar name."""
+    from difflib import get_close_matches
+
+    names = [entry.name for entry in path.parent.glob("*.toml")]
+    close = get_close_matches(path.name, names, n=1, cutoff=0.8)
+    return f"; did you mean {path.parent / close[0]}?" if close else ""

@@ -4,6 +4,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -85,7 +86,7 @@ def create_app(
     app = Starlette(
         routes=[*own, Route(description_path, description), *routes],
         exception_handlers={
-            HTTPException: _http_error,
+            HTTPException: partial(_http_error, description_path),
             RequestError: _refused,
             Exception: _crash,
         },
@@ -141,10 +142,10 @@ async def _read(request: Request, model: type[BaseModel]) -> BaseModel:
     return model.model_validate({**given, **request.path_params})
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
+async def _http_error(description: str, request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     sentences = {
-        404: f"there is nothing at {request.url.path[:200]}",
+        404: f"there is nothing at {request.url.path[:200]}: {description} describes what there is",
         405: f"{request.url.path[:200]} does not take {request.method}",
     }
     sentence = sentences.get(error.status_code, error.detail)
