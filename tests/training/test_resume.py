@@ -216,6 +216,11 @@ def test_a_bit_flip_in_the_model_is_an_error_with_advice(run):
         regard.load(run)
     resume(run)
     assert file.read_bytes() == whole
+    file.write_bytes(whole[:-9])
+    with pytest.raises(ValueError, match=r"is damaged .* --resume .*writes it again"):
+        regard.load(run)
+    resume(run)
+    assert file.read_bytes() == whole
 
 
 def test_a_model_that_was_lost_is_written_again(tmp_path, largest, configure):

@@ -1,7 +1,8 @@
 """Run directories: load a predictor, its weights, its classes; train one from a recipe."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -104,15 +105,24 @@ def load_model(build: Callable[[], nn.Module], run: str | Path, device: str = "c
     if not path.is_file():
         raise FileNotFoundError(f"{run} has no {WEIGHTS} yet: continue with regard train --resume")
     _check_numbers(run, path)
-    _check_fits(build, _shapes(path), path)
+    with _advice_to_resume(run):
+        shapes = _shapes(path)
+    _check_fits(build, shapes, path)
     model = build()
-    try:
+    with _advice_to_resume(run):
         tensors = read_tensors(path)
+    put_weights(model, tensors, source=str(path))
+    return model.to(device).eval()
+
+
+@contextmanager
+def _advice_to_resume(run: str | Path) -> Iterator[None]:
+    """Append to the error about damaged weights how to write them again."""
+    try:
+        yield
     except ValueError as error:
         advice = f"regard train --resume {run} writes it again from the checkpoints"
         raise ValueError(f"{error}; {advice}") from error
-    put_weights(model, tensors, source=str(path))
-    return model.to(device).eval()
 
 
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
