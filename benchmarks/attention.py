@@ -132,10 +132,10 @@ def main(
         print(f"[{number}/{len(cases)}] {case.name}: {spent:.0f} s so far{left}", file=sys.stderr)
         for row in run_case(case, rounds=rounds, memory=memory):
             rows.append(row)
+            if json_file is not None:  # before it is printed: a row that was seen is kept
+                with atomic_file(json_file) as part:
+                    part.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
             print(markdown(row), flush=True)
-        if json_file is not None:
-            with atomic_file(json_file) as part:
-                part.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if not only:
         lengths, slopes = scaling(rounds=rounds, longest=2**14 if quick else 2**16)
         for name, slope in slopes.items():
