@@ -1,4 +1,4 @@
-"""Co-attention against Lu et al. 2016, eq. 3-7, written out."""
+"""Co-attention against Lu et al. 2016, eq. 3-7, and Parikh et al. 2016, eq. 1-2, written out."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard
-from regard.layers import AlternatingCoAttention, CoAttention
+from regard.layers import AlignedCoAttention, AlternatingCoAttention, CoAttention
 
 B, L, R, LEFT, RIGHT, H = 3, 7, 11, 5, 3, 13
 LEFT_LENGTHS, RIGHT_LENGTHS = torch.tensor([7, 4, 0]), torch.tensor([2, 11, 5])
@@ -298,3 +298,44 @@ def test_bad_arguments_raises_a_helpful_error(kind):
         layer(left, right, left_mask=torch.tensor([8, 1, 1]))
     with pytest.raises(ValueError, match="does not fit"):
         layer(left, right, left_mask=regard.lengths([1, 2]))
+
+
+# ------------------------------------------------------------------ aligned, Parikh et al. 2016
+
+
+def test_each_position_has_the_average_of_what_it_aligns_with():
+    torch.manual_seed(0)
+    layer = AlignedCoAttention(LEFT, RIGHT).double()
+    left, right = pairs()
+    lefts, rights = torch.tensor([7, 4, 5]), torch.tensor([2, 11, 5])
+    found = layer(left, right, left_mask=lefts, right_mask=rights)
+    for b in range(B):
+        q, v = left[b, : lefts[b]], right[b, : rights[b]]
+        e = q @ layer.affinity @ v.T / RIGHT**0.5
+        there, back = e.softmax(1), e.softmax(0).T
+        torch.testing.assert_close(found.left_map.dense()[b, : lefts[b], : rights[b]], there)
+        torch.testing.assert_close(found.right_map.dense()[b, : rights[b], : lefts[b]], back)
+        torch.testing.assert_close(found.left[b, : lefts[b]], there @ v)
+        torch.testing.assert_close(found.right[b, : rights[b]], back @ q)
+
+
+def test_padding_aligns_with_nothing_and_an_empty_side_gives_zeros():
+    layer = AlignedCoAttention(LEFT, RIGHT).double()
+    hide_left = (torch.arange(L) >= LEFT_LENGTHS.unsqueeze(-1)).unsqueeze(-1)
+
+    def run(left, right):
+        left = left.clone().requires_grad_()
+        found = layer(left, right, left_mask=LEFT_LENGTHS, right_mask=RIGHT_LENGTHS)
+        loss = found.left[~hide_left.squeeze(-1)].square().sum() + found.right.square().sum()
+        return found, torch.autograd.grad(loss, [left, *layer.parameters()])
+
+    left, right = pairs()
+    clean, expected = run(left, right)
+    dirty, gradients = run(left.masked_fill(hide_left, torch.nan), right)
+    assert dirty.right.equal(clean.right)
+    assert all(map(torch.equal, gradients, expected))
+    assert not expected[0][hide_left.expand_as(left)].any()
+    assert not clean.right_map.dense()[1, :, 4:].any()
+    assert not clean.right[2].any()  # the left side of the third pair is empty
+    with pytest.raises(ValueError, match=r"left should be \(batch, length, 5\)"):
+        layer(right, left)

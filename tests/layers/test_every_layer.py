@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import regard
 from regard.layers import (
     ALiBi,
+    AlignedCoAttention,
     AlternatingCoAttention,
     CoAttention,
     DecoderLayer,
@@ -66,9 +67,9 @@ def padded(make: Callable[[], nn.Module], causal: bool = False, **options: Any) 
     )
 
 
-def co(kind: type[nn.Module]) -> Case:
+def co(kind: type[nn.Module], *hidden: int) -> Case:
     return Case(
-        lambda: kind(5, 3, 13),
+        lambda: kind(5, 3, *hidden),
         (double(B, 7, 5), double(B, 11, 3), torch.tensor([7, 4, 0]), torch.tensor([2, 11, 5])),
         (double(B, 7, 5), double(B, 11, 3), torch.tensor([0, 4, 7]), torch.tensor([5, 11, 2])),
         lambda layer, left, right, *lengths: layer(
@@ -104,8 +105,9 @@ def decoder(order: type[PostNorm]) -> Case:
 WORDS = torch.tensor([[7, 2, 1, 3, 5], [4, 0, 6, 0, 0], [0, 0, 0, 0, 0]])
 X, Y = double(B, M, D), double(B, M, D, seed=1)
 CASES = {
-    "co, parallel": co(CoAttention),
-    "co, alternating": co(AlternatingCoAttention),
+    "co, parallel": co(CoAttention, 13),
+    "co, alternating": co(AlternatingCoAttention, 13),
+    "co, aligned": co(AlignedCoAttention),
     "decoder, post-norm": decoder(PostNorm),
     "decoder, pre-norm": decoder(PreNorm),
     "differential": padded(lambda: DifferentialAttention(D, 3), more=steps),

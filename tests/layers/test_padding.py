@@ -54,6 +54,11 @@ def co_attention(layer, x):
     return torch.stack((found.left, found.right))
 
 
+def aligned(layer, x):
+    found = layer(x, x.flip(0), left_mask=COUNTS, right_mask=COUNTS.flip(0))
+    return torch.stack((found.left, found.right.flip(0)))
+
+
 def graph_of(layer, x):
     """Padded nodes are without an edge, in one graph of B components."""
     return layer(x.flatten(0, 1), mask=_real_pairs())
@@ -112,6 +117,7 @@ CASES = {
     "hard": itself(lambda: layers.HardAttention(D), mask=BOTH),
     "hard memory": memory(lambda: layers.HardAttention(D), mask=KEYS),
     "co": (lambda: layers.CoAttention(D, D, 5), co_attention),
+    "co aligned": (lambda: layers.AlignedCoAttention(D, D), aligned),
     "co alternating": (lambda: layers.AlternatingCoAttention(D, D, 5), co_attention),
     "pooling": itself(lambda: layers.AttentionPooling(D), mask=COUNTS),
     "hierarchical": (lambda: layers.HierarchicalAttention(D), documents),

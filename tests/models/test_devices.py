@@ -16,7 +16,7 @@ from regard.models.classifier import DocumentClassifier
 from regard.models.graph import GraphAttentionNetwork
 from regard.models.hard import HardReader
 from regard.models.image import ImageClassifier
-from regard.models.pair import PairClassifier
+from regard.models.pair import AlignedPairClassifier, PairClassifier
 from regard.models.recommender import Factorisation, Recommender
 from regard.models.turing import LongShortTermMemory, NeuralTuringMachine
 
@@ -83,6 +83,10 @@ CASES: dict[str, Case] = {
             3, left_vocabulary=SOURCE, right_cells=5, dim=DIM, heads=3, phrase=3
         ),
         lambda m: m(ids(B, S), torch.tensor([S, 4]), torch.rand(B, 4, 5), torch.tensor([4, 4]))[0],
+    ),
+    "aligned pair": of(
+        lambda: AlignedPairClassifier(3, left_vocabulary=SOURCE, right_vocabulary=11, dim=DIM),
+        lambda m: m(ids(B, S), torch.tensor([S, 4]), ids(B, 5, high=11), torch.tensor([3, 5]))[0],
     ),
     "alternating pair": of(
         lambda: PairClassifier(

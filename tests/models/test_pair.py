@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.models.pair import PairClassifier, Phrases
+from regard.models.pair import AlignedPairClassifier, PairClassifier, Phrases, Side
 
 LEFT, RIGHT = torch.randint(4, 13, (2, 5)), torch.randint(4, 17, (2, 7))
 LEFT_LENGTHS, RIGHT_LENGTHS = torch.tensor([5, 2]), torch.tensor([3, 7])
@@ -65,6 +65,65 @@ def test_glimpses_are_joined_side_by_side():
     )
     hidden = F.gelu(F.linear(joined, model.hidden.weight, model.hidden.bias))
     torch.testing.assert_close(logits, F.linear(hidden, model.output.weight, model.output.bias))
+
+
+# ------------------------------------------------------------------ aligned, Parikh et al. 2016
+
+
+def aligned_of(**options) -> AlignedPairClassifier:
+    torch.manual_seed(5)
+    sizes = {"left_vocabulary": 13, "right_vocabulary": 17, "dim": 12, "heads": 3}
+    return AlignedPairClassifier(3, **{**sizes, **options}).double().eval()
+
+
+def test_each_word_is_compared_with_its_context_and_the_comparisons_are_averaged():
+    model = aligned_of()
+    logits, found = model(LEFT, LEFT_LENGTHS, RIGHT, RIGHT_LENGTHS)
+    means = []
+    for side, ids, lengths, contexts, layer in (
+        (model.left, LEFT, LEFT_LENGTHS, found.left, model.left_comparison),
+        (model.right, RIGHT, RIGHT_LENGTHS, found.right, model.right_comparison),
+    ):
+        rows = []
+        for b in range(2):
+            x = side.embedding.weight[ids[b, : lengths[b]]] * 12**0.5
+            context = contexts[b, : lengths[b]]
+            joined = torch.cat((x, context, x * context, (x - context).abs()), -1)
+            rows.append(F.gelu(layer(joined)).mean(0))
+        means.append(torch.stack(rows))
+    hidden = F.gelu(model.hidden(torch.cat(means, -1)))
+    torch.testing.assert_close(logits, model.output(hidden))
+
+
+@pytest.mark.parametrize("options", [{}, {"layers": 1}, {"phrase": 3}])
+def test_padding_reaches_no_comparison(options):
+    model = aligned_of(**options)
+    first, _ = model(LEFT, LEFT_LENGTHS, RIGHT, RIGHT_LENGTHS)
+    left, right = LEFT.clone(), RIGHT.clone()
+    left[1, 2:], right[0, 3:] = 0, 0
+    torch.testing.assert_close(model(left, LEFT_LENGTHS, right, RIGHT_LENGTHS)[0], first)
+    alone = model(LEFT[1:, :2], LEFT_LENGTHS[1:], RIGHT[1:], RIGHT_LENGTHS[1:])[0]
+    torch.testing.assert_close(alone, first[1:])
+
+
+def test_order_matters_to_self_attention_alone():
+    flipped = LEFT[:1].flip(1), LEFT_LENGTHS[:1], RIGHT[:1], RIGHT_LENGTHS[:1]
+    for layers in (0, 1):
+        model = aligned_of(layers=layers)
+        straight = model(LEFT[:1], *flipped[1:])[0]
+        assert torch.allclose(model(*flipped)[0], straight) == (layers == 0)
+
+
+def test_words_to_be_compared_start_small():
+    torch.manual_seed(0)
+    for start in (0.1, 1.0):
+        side = Side(5000, None, 12, layers=0, heads=3, position="none", start=start)
+        entries = side(torch.arange(5000)[None], torch.tensor([5000]))
+        assert float(entries.detach().std()) == pytest.approx(start, rel=0.05)
+    model = AlignedPairClassifier(2, left_vocabulary=5000, right_cells=7, dim=12)
+    assert float(model.left.embedding.weight.detach().std()) == pytest.approx(
+        0.1 / 12**0.5, rel=0.05
+    )
 
 
 # ------------------------------------------------------------------ phrases, Lu et al. 2016

@@ -76,6 +76,29 @@ def test_both_maps_are_shown(run, tmp_path, capsys):
         predictor.predict([("oh cat", generate_questions(2)[0].scene)])
 
 
+def test_aligned_attention_shows_the_words_that_meet(file, tmp_path, capsys):
+    settings = [f"data.path={file}", "data.tokenizer=words", "data.batch=32", "model.dim=24"]
+    settings += ["model.attention=aligned", "model.layers=0", "model.dropout=0.0"]
+    config = read_config(BASE, settings)
+    task, run = PairTask.from_config(config), tmp_path / "run"
+    assert train(task, config, run).metrics["test_accuracy"] > 0.9
+    trace = load(run).trace(("oh cat", "cat oh"))
+    left, right = trace["left"], trace["right"]
+    assert (left.queries, left.keys, right.queries, right.keys) == (
+        *("left", "right"),
+        *("right", "left"),
+    )
+    for call in (left, right):
+        torch.testing.assert_close(call.map.dense().sum(-1), torch.ones(1, 2))
+    assert float(left.map.dense()[0, 1, 0]) > 0.7  # cat, and cat
+    assert float(right.map.dense()[0, 0, 1]) > 0.7
+    assert show(trace, width=60, color="plain").startswith("same (")
+    trace.figure(tmp_path / "pair.png")
+    assert (tmp_path / "pair.png").stat().st_size > 1000
+    with pytest.raises(ValueError, match="aligned attention has no glimpses, got glimpses=2"):
+        PairTask.from_config(read_config(BASE, [*settings, "model.glimpses=2"])).build()
+
+
 @pytest.mark.slow
 def test_it_learns_to_compare_two_things_of_a_scene(tmp_path):
     config = read_config(load_recipe("pair"), ["training.epochs=1", "training.threads=1"])

@@ -51,7 +51,7 @@ def test_every_score_mask_normalizer_and_layer_is_shown(shown: list[Exhibit]) ->
         assert f"regard.{word}(" in code
     variants = {  # of what is shown
         *("Attention", "TimeAttention", "TorchMultiheadAttention"),
-        *("AlternatingCoAttention", "EfficientAttention"),
+        *("AlignedCoAttention", "AlternatingCoAttention", "EfficientAttention"),
     }
     for name in layers.__all__:
         if name.endswith("Attention") and name not in variants:

@@ -1,6 +1,12 @@
 """Every mechanism as a module, batch first."""
 
-from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
+from regard.layers.co import (
+    Aligned,
+    AlignedCoAttention,
+    AlternatingCoAttention,
+    CoAttended,
+    CoAttention,
+)
 from regard.layers.differential import DifferentialAttention
 from regard.layers.dropout import Dropout
 from regard.layers.edges import with_self_loops
@@ -41,6 +47,8 @@ from regard.layers.transformer import (
 
 __all__ = [
     "ALiBi",
+    "Aligned",
+    "AlignedCoAttention",
     "AlternatingCoAttention",
     "Attention",
     "AttentionPooling",

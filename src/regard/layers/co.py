@@ -1,4 +1,4 @@
-"""Co-attention: two inputs attend to each other, and each is pooled to one vector, or a few."""
+"""Co-attention: two inputs attend to each other, pooled or position by position."""
 
 from typing import NamedTuple
 
@@ -182,6 +182,70 @@ class AlternatingCoAttention(nn.Module):
             return_map=True,
         )
         return CoAttended(left_context.squeeze(-2), right_context.squeeze(-2), left_map, right_map)
+
+
+class Aligned(NamedTuple):
+    """What each position found on the other side, and the maps that made it.
+
+    `left` (B, L, right_dim) has the context of each left position, `right` (B, R, left_dim) that of
+    each right one. The rows of `left_map` (B, L, R) and `right_map` (B, R, L) are distributions
+    over the other side.
+    """
+
+    left: Tensor
+    right: Tensor
+    left_map: AttentionMap
+    right_map: AttentionMap
+
+
+class AlignedCoAttention(nn.Module):
+    """Soft alignment: each position of both inputs attends to the positions of the other one.
+
+        e_ij = q_iᵀ W v_j / √d
+        β_i = Σ_j softmax_j(e_ij) v_j,  α_j = Σ_i softmax_i(e_ij) q_i
+
+    Parikh et al. 2016, eq. 1-2, with a bilinear form for F(q)ᵀ F(v). Both directions have the same
+    scores. `CoAttention` pools each side to a few vectors; here every position keeps a context of
+    its own, which can be compared with it.
+
+    >>> layer = AlignedCoAttention(5, 3)
+    >>> found = layer(torch.randn(2, 11, 5), torch.randn(2, 13, 3), left_mask=torch.tensor([11, 4]))
+    >>> found.left.shape, found.right.shape, found.left_map.shape
+    (torch.Size([2, 11, 3]), torch.Size([2, 13, 5]), torch.Size([2, 11, 13]))
+
+    Args:
+        left_dim: width of the left input
+        right_dim: width of the right input, d
+    """
+
+    def __init__(self, left_dim: int, right_dim: int) -> None:
+        super().__init__()
+        check_sizes(left_dim=left_dim, right_dim=right_dim)
+        self.left_dim, self.right_dim = left_dim, right_dim
+        self.affinity = nn.Parameter(torch.empty(left_dim, right_dim))  # W
+        nn.init.xavier_uniform_(self.affinity)
+
+    @observed
+    def forward(
+        self,
+        left: Tensor,
+        right: Tensor,
+        *,
+        left_mask: Mask | Tensor | None = None,
+        right_mask: Mask | Tensor | None = None,
+    ) -> Aligned:
+        """Attend from each side to the other. Arguments as of `CoAttention`.
+
+        Returns: `Aligned`; if a side has no real position, the contexts of the other are zero
+        """
+        _check_inputs(left, right, self.left_dim, self.right_dim)
+        left_real = padding_mask(left_mask, left, "left_mask")
+        right_real = padding_mask(right_mask, right, "right_mask")
+        left, right = zero_padding(left, left_real), zero_padding(right, right_real)
+        query = (left @ self.affinity).to(right.dtype)  # (B, L, right_dim)
+        from_right = attend(query, right, right, mask=right_real, return_map=True)
+        from_left = attend(right, query, left, mask=left_real, return_map=True)
+        return Aligned(from_right.output, from_left.output, from_right.map, from_left.map)
 
 
 def _tanh(scores: Tensor, mask: Tensor | None) -> Tensor:

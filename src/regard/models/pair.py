@@ -9,13 +9,20 @@ from torch import Tensor, nn
 from regard.core.mask import lengths as real
 from regard.core.names import check_name
 from regard.layers.checks import check_dropout, check_sizes
-from regard.layers.co import AlternatingCoAttention, CoAttended, CoAttention
+from regard.layers.co import (
+    Aligned,
+    AlignedCoAttention,
+    AlternatingCoAttention,
+    CoAttended,
+    CoAttention,
+)
 from regard.layers.transformer import EncoderLayer
-from regard.models.embedding import source_embedding
+from regard.models.embedding import Tokens, source_embedding
 from regard.models.options import find_positions
 from regard.models.stack import Stack
 
 ATTENTIONS = {"parallel": CoAttention, "alternating": AlternatingCoAttention}
+START = 0.1  # of the entries of embeddings whose words are compared one by one
 
 
 class Phrases(nn.Module):
@@ -59,6 +66,8 @@ class Side(nn.Module):
         layers: of self-attention; 0 for none
         heads: of self-attention
         phrase: words of the longest phrase, see `Phrases`; 1 for none, as with cells
+        position: of tokens, "sinusoidal" or "none"
+        start: size of the entries of token embeddings before training
         dropout: in train mode
     """
 
@@ -71,15 +80,19 @@ class Side(nn.Module):
         layers: int,
         heads: int,
         phrase: int = 1,
+        position: str = "sinusoidal",
+        start: float = 1.0,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.embedding = source_embedding(
             vocabulary, width, dim, scale=1.0 if vocabulary is None else dim**0.5
         )
-        # cells contain their own position
-        name = "none" if vocabulary is None else "sinusoidal"
-        self.position, _ = find_positions(name, dim, heads, 0)
+        if isinstance(self.embedding, Tokens):
+            nn.init.normal_(self.embedding.weight, std=start / dim**0.5)
+        else:
+            position = "none"  # cells contain their own
+        self.position, _ = find_positions(position, dim, heads, 0)
         self.phrases = None if phrase == 1 or vocabulary is None else Phrases(dim, phrase)
         self.encoder = None
         if layers:
@@ -173,7 +186,87 @@ class PairClassifier(nn.Module):
             left_mask=left_lengths,
             right_mask=right_lengths,
         )
-        one, two = attended.left, attended.right
-        joined = torch.cat((one, two, one * two, (one - two).abs()), dim=-1)
+        joined = join(attended.left, attended.right)
         hidden = F.gelu(self.hidden(self.drop(joined)))
         return self.output(self.drop(hidden)), attended
+
+
+class AlignedPairClassifier(nn.Module):
+    """Classify two inputs by comparing every position with what it found on the other side.
+
+        (β, α) = AlignedCoAttention(q, v)
+        l = mean_i gelu(W_l [q_i ; β_i ; q_i ∘ β_i ; |q_i − β_i|]),  r likewise from v and α
+        p = softmax(W₂ gelu(W₁ [l ; r]))
+
+    Parikh et al. 2016, eq. 1-5, with means for its sums, so that length does not matter, and the
+    join of Mou et al. 2016, eq. 4. `PairClassifier` compares two pooled vectors, in which single
+    words are hard to recognize; this model decides by the words that have no counterpart.
+
+    Embeddings start small: a word seen once or twice keeps much of its initial vector, and a large
+    one has random affinities. Without self-attention there are no positions.
+
+    >>> model = AlignedPairClassifier(2, left_vocabulary=13, right_vocabulary=17, dim=12)
+    >>> logits, found = model(torch.randint(13, (2, 5)), torch.tensor([5, 3]),
+    ...                       torch.randint(17, (2, 7)), torch.tensor([4, 7]))
+    >>> logits.shape, found.left_map.shape
+    (torch.Size([2, 2]), torch.Size([2, 5, 7]))
+
+    Args: as of `PairClassifier`
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        *,
+        left_vocabulary: int,
+        right_vocabulary: int | None = None,
+        right_cells: int | None = None,
+        dim: int = 64,
+        heads: int = 4,
+        layers: int = 0,
+        phrase: int = 1,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        check_sizes(classes=classes, dim=dim, heads=heads, phrase=phrase)
+        check_dropout(dropout)
+        options: dict[str, Any] = {
+            "layers": layers,
+            "heads": heads,
+            "phrase": phrase,
+            "position": "sinusoidal" if layers else "none",
+            "start": START,
+            "dropout": dropout,
+        }
+        self.left = Side(left_vocabulary, None, dim, **options)
+        self.right = Side(right_vocabulary, right_cells, dim, **options)
+        self.attention = AlignedCoAttention(dim, dim)
+        self.left_comparison, self.right_comparison = (nn.Linear(4 * dim, dim) for _ in range(2))
+        self.hidden = nn.Linear(2 * dim, dim)
+        self.output = nn.Linear(dim, classes)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(
+        self, left: Tensor, left_lengths: Tensor, right: Tensor, right_lengths: Tensor
+    ) -> tuple[Tensor, Aligned]:
+        """Logits (B, classes), and the contexts and maps of all positions. Arguments as above."""
+        one, two = self.left(left, left_lengths), self.right(right, right_lengths)
+        found = self.attention(one, two, left_mask=left_lengths, right_mask=right_lengths)
+        compared = (
+            self._compare(self.left_comparison, one, found.left, left_lengths),
+            self._compare(self.right_comparison, two, found.right, right_lengths),
+        )
+        hidden = F.gelu(self.hidden(self.drop(torch.cat(compared, dim=-1))))
+        return self.output(self.drop(hidden)), found
+
+    def _compare(self, layer: nn.Linear, x: Tensor, context: Tensor, lengths: Tensor) -> Tensor:
+        """The mean over the real positions of x (B, L, dim) compared with their context."""
+        compared = F.gelu(layer(self.drop(join(x, context))))
+        beyond = torch.arange(x.shape[1], device=x.device) >= lengths.unsqueeze(1)  # (B, L)
+        total = compared.masked_fill(beyond.unsqueeze(2), 0.0).sum(1)
+        return total / lengths.clamp(min=1).unsqueeze(1)
+
+
+def join(one: Tensor, two: Tensor) -> Tensor:
+    """[a ; b ; a ∘ b ; |a − b|], Mou et al. 2016, eq. 4."""
+    return torch.cat((one, two, one * two, (one - two).abs()), dim=-1)

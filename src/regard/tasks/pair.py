@@ -23,7 +23,8 @@ from regard.data import (
 )
 from regard.data.labelled import Labelled, read_labelled_pairs, shuffle_targets
 from regard.data.scenes import COLORS, SHAPES, Scene, generate_questions
-from regard.models.pair import PairClassifier
+from regard.layers.co import Aligned
+from regard.models.pair import AlignedPairClassifier, PairClassifier
 from regard.tasks.classification import (
     Classification,
     classification_loss,
@@ -75,16 +76,17 @@ class Data(Table):
 
 
 class Model(Settings):
-    """The table `[model]`: the options of `PairClassifier`."""
+    """The table `[model]`: the options of `PairClassifier`, or of `AlignedPairClassifier`."""
 
     dim: Count = Field(64, description="width of the layers")
     heads: Count = Field(4, description="number of attention heads")
     layers: int = Field(1, ge=0, description="self-attention layers before the co-attention")
-    attention: Literal["parallel", "alternating"] = Field(
-        "parallel", description="kind of co-attention"
+    attention: Literal["parallel", "alternating", "aligned"] = Field(
+        "parallel",
+        description="kind of co-attention; aligned compares each position with what it attends to",
     )
     phrase: Count = Field(1, description="words of the longest phrase of a text")
-    glimpses: Count = Field(1, description="places that each side can attend to")
+    glimpses: Count = Field(1, description="places that each side can attend to, if parallel")
     dropout: float = Field(0.1, ge=0, lt=1, description="of embeddings and layers")
 
 
@@ -145,7 +147,11 @@ class PairPredictor(Predictor):
 
     @torch.no_grad()
     def trace(self, input: Input) -> Trace:
-        """Return what both sides attend to, and with parallel attention their affinity."""
+        """Return what both sides attend to, and with parallel attention their affinity.
+
+        With aligned attention "left" has a row for each left token, its weights of the right
+        tokens, and "right" the reverse; else they have a row for each glimpse, at their own side.
+        """
         left, right = input
         logits, found = self._read([input])
         predicted = Classification.of(logits[0], self.classes)
@@ -155,24 +161,34 @@ class PairPredictor(Predictor):
         else:
             assert self.right is not None
             others = self.right.tokens(self.right.encode(right))
-        maps = found.left_map.dense()[:, :, : len(words)], found.right_map.dense()
-        calls = [
-            Call("left", AttentionMap.of(maps[0].cpu()), "glimpse", "left"),
-            Call("right", AttentionMap.of(maps[1][:, :, : len(others)].cpu()), "glimpse", "right"),
-        ]
-        affinity = None
-        if found.affinity is not None:
-            affinity = found.affinity.dense()[0, : len(words), : len(others)].tolist()
+        tokens = {"left": words, "right": others}
         about = {
             "task": self.task,
             "text": left,
             "title": str(predicted),
-            "affinity": affinity,
+            "affinity": None,
             "columns": len(right.cells[0]) if isinstance(right, Scene) else None,
             **predicted._asdict(),
         }
+        there, back = found.left_map.dense().cpu(), found.right_map.dense().cpu()
+        if isinstance(found, Aligned):
+            there, back = (
+                there[:, : len(words), : len(others)],
+                back[:, : len(others), : len(words)],
+            )
+            calls = [
+                Call("left", AttentionMap.of(there), "left", "right"),
+                Call("right", AttentionMap.of(back), "right", "left"),
+            ]
+            return Trace(calls, tokens, about)
+        if found.affinity is not None:
+            about["affinity"] = found.affinity.dense()[0, : len(words), : len(others)].tolist()
+        calls = [
+            Call("left", AttentionMap.of(there[:, :, : len(words)]), "glimpse", "left"),
+            Call("right", AttentionMap.of(back[:, :, : len(others)]), "glimpse", "right"),
+        ]
         glimpses = [f"glimpse {number}" for number in range(1, calls[0].shape[-2] + 1)]
-        return Trace(calls, {"glimpse": glimpses, "left": words, "right": others}, about)
+        return Trace(calls, {"glimpse": glimpses, **tokens}, about)
 
     def parse(self, record: str | Mapping[str, Any]) -> Input:
         """Return the pair of a line LEFT, tab, RIGHT, or of a JSON object with `left` and `right`.
@@ -232,9 +248,16 @@ def _scene(value: Any) -> Scene:
 
 def _build(
     options: Model, classes: int, left: Tokenizer, right: Tokenizer | None
-) -> PairClassifier:
+) -> PairClassifier | AlignedPairClassifier:
     sides = {"right_cells": SCENE} if right is None else {"right_vocabulary": len(right)}
-    return PairClassifier(classes, left_vocabulary=len(left), **sides, **options.model_dump())
+    sides["left_vocabulary"] = len(left)
+    if options.attention != "aligned":
+        return PairClassifier(classes, **sides, **options.model_dump())
+    if options.glimpses > 1:
+        raise ValueError(f"aligned attention has no glimpses, got glimpses={options.glimpses}")
+    return AlignedPairClassifier(
+        classes, **sides, **options.model_dump(exclude={"attention", "glimpses"})
+    )
 
 
 class PairTask(ConfiguredTask):
@@ -272,7 +295,7 @@ class PairTask(ConfiguredTask):
         self._order = shuffled_epochs(len(self.train), seed)
         self._pairs = lru_cache(maxsize=1)(self._epoch_pairs)
 
-    def build(self) -> PairClassifier:
+    def build(self) -> PairClassifier | AlignedPairClassifier:
         """Build a fresh model for these inputs."""
         return _build(self.model, len(self.train.classes), self.left, self.right)
 

@@ -139,13 +139,18 @@ def _draw_document(traces: Sequence[Trace], path: str | Path | None) -> "Figure"
 
 
 def _show_pair(trace: Trace, **options: Any) -> str:
+    if trace["left"].keys == "right":  # aligned co-attention
+        return _with_title(trace, show_maps(trace, **options))
     return AttendedPair.from_trace(trace).show(**options)
 
 
 def _draw_pair(traces: Sequence[Trace], path: str | Path | None) -> "Figure":
-    from regard.visual.figure.pair import draw_pair
+    from regard.visual.figure.pair import draw_aligned, draw_pair
 
-    return draw_pair(AttendedPair.from_trace(traces[0]), path)
+    (trace,) = traces
+    if trace["left"].keys == "right":
+        return draw_aligned(trace, path)
+    return draw_pair(AttendedPair.from_trace(trace), path)
 
 
 # ------------------------------------------------------------------------------ recommend

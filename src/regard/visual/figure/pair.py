@@ -1,4 +1,4 @@
-"""Two inputs that attend to each other, as a figure: bars for texts, a grid for a scene."""
+"""Two inputs that attend to each other, as a figure: bars, a grid for a scene, or both maps."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Polygon, Rectangle
 
+from regard.trace import Trace
 from regard.visual.display_width import token_text
 from regard.visual.figure.canvas import figure, save
 from regard.visual.figure.fonts import choose_fonts
@@ -52,8 +53,30 @@ def draw_pair(pair: "AttendedPair", path: str | Path | None = None) -> Figure:
             limits=(-1.0, 1.0),
             title="affinity",
         )
-    if pair.title:
-        written = choose_fonts([pair.title])
+    return _titled(drawn, pair.title, path)
+
+
+def draw_aligned(trace: Trace, path: str | Path | None = None) -> Figure:
+    """Draw both maps of aligned co-attention: what each token attends to on the other side.
+
+    Args:
+        trace: of the task pair
+        path: a file to write, .png or .svg
+    """
+    calls = trace["left"], trace["right"]
+    widths = [LINE * call.shape[-1] + 1.4 for call in calls]
+    drawn = figure(sum(widths), LINE * max(call.shape[-2] for call in calls) + 1.6)
+    axes = drawn.subplots(1, 2, width_ratios=widths)
+    for one, call in zip(axes, calls, strict=True):
+        weights, title = call.map.dense()[0].double(), f"{call.queries} to {call.keys}"
+        draw_map(one, weights, *trace.labels(call), limits=(0.0, 1.0), title=title)
+    return _titled(drawn, str(trace.about.get("title", "")), path)
+
+
+def _titled(drawn: Figure, title: str, path: str | Path | None) -> Figure:
+    """The figure with a line above it, saved."""
+    if title:
+        written = choose_fonts([title])
         style: dict[str, Any] = {"fontfamily": written.families, "fontweight": "bold"}
         drawn.suptitle(written.labels[0], fontsize=11, parse_math=False, **style)
     drawn.tight_layout()
