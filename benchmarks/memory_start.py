@@ -2,11 +2,16 @@
 
     python -m benchmarks.memory_start               # before any training
     python -m benchmarks.memory_start --steps 500
+    python -m benchmarks.memory_start --steps 500 --copy
 
 Compares three starts of the same machine on the same batches of associative recall: torch's
 initial weights; those of this library without the equal keys; and those of this library. Prints on
 how many slots a write is spread, the weight that reading by content gives the slot of the query's
 last vector, and with `--steps` the share of wrong bits.
+
+With `--copy` the task is repeat-copy with one copy, and two values of `search` are compared. Prints
+the mean loss of each hundred steps, and where the read head then is: its weight on the slot of the
+first vector during the last input, and on the two newest slots at the end marker.
 """
 
 import argparse
@@ -80,12 +85,46 @@ def learn(model: NeuralTuringMachine, steps: int) -> str:
     )
 
 
+def copy_once(search: float, steps: int) -> None:
+    """Print how one copy and an end marker are learned, and where the read head is."""
+    settings = ["data.name=repeat_copy", "data.longest=10", f"data.single={steps}"]
+    config = read_config(load_recipe("memory"), [*settings, f"model.search={search}"])
+    task = MemoryTask.from_config(config)
+    torch.manual_seed(1)
+    model = task.build()
+    assert isinstance(model, NeuralTuringMachine)
+    optimizer, losses = AdamW(model, config.training), []
+    for step in range(steps):
+        loss = task.loss(model, task.batch(*divmod(step, task.data.batches)))
+        loss.total.backward()
+        optimizer.step(config.training.lr, loss.count)
+        losses.append(loss.total.item() / loss.count)
+    means = [sum(losses[at : at + 100]) / 100 for at in range(0, steps - 99, 100)]
+    size = 8
+    bits = draw_bits("repeat_copy", COUNT, size, seed=1, repeats=1)
+    with torch.no_grad():
+        read = model(bits.inputs, return_map=True).read_weights
+    assert read is not None
+    steps_seen = read.shape[1]  # the newest slot has this number
+    first, newest = read[:, size - 1, 0, 1], read[:, -1, 0, steps_seen - 1 : steps_seen + 1]
+    print(f"search {search}: loss", *(f"{mean:.3f}" for mean in means), flush=True)
+    ends = newest.sum(-1).mean()
+    print(
+        f"    weight of the first slot {first.mean():.2f}; at the end, of the newest two {ends:.2f}"
+    )
+
+
 def main() -> None:
     """Print a line for each start."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--copy", action="store_true")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
+    if wanted.copy:
+        for search in (0.5, 0.05):
+            copy_once(search, wanted.steps)
+        return
     for start in ("torch", "keys differ", "regard"):
         model = machine(start)
         slots, found = spread_and_found(model)

@@ -236,6 +236,20 @@ def test_a_new_layer_writes_slot_after_slot_and_finds_what_it_wrote():
     assert states[6].read_weights[0, 0].argmax() == 3  # the third slot after the start
 
 
+@pytest.mark.parametrize("search", [0.05, 0.5])
+def test_read_heads_start_by_searching_as_much_as_they_are_told(search):
+    layer = layer_of(search=search)
+    _, state = layer.step(torch.zeros(1, CONTROLLER, dtype=torch.float64), layer.start(1))
+    found = torch.full((SLOTS,), search / SLOTS, dtype=torch.float64)  # a key of zeros: any slot
+    found[0] += 1 - search
+    forward, stay = (math.exp(x) / (math.exp(2) + 2) for x in (2, 0))  # also the shift backward
+    moved = forward * found.roll(1) + stay * found + stay * found.roll(-1)
+    sharp = moved ** (1 + math.log(2))
+    torch.testing.assert_close(state.read_weights[0, 0], sharp / sharp.sum())
+    with pytest.raises(ValueError, match="search must be above 0 and below 1, got 0"):
+        layer_of(search=0)
+
+
 def test_weights_stay_distributions_and_the_read_is_in_the_state():
     reads, states = run(layer_of(), 5 * torch.randn(BATCH, 23, CONTROLLER, dtype=torch.float64))
     for t, state in enumerate(states):

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.data.sequences import BIT_TASKS
+from regard.data.sequences import BIT_TASKS, draw_bits
+from regard.models.turing import MemoryOutput
 from regard.recipes import load_recipe
 from regard.tasks import load
 from regard.tasks.memory import Data, MemoryTask, Model
@@ -74,3 +75,26 @@ def test_repeat_copy_starts_with_one_copy_and_grows_to_ten() -> None:
     assert [most(0), most(1)] == [1, 1]
     assert 1 < most(2) < 10
     assert most(4) == 10
+
+
+def test_repeat_copy_is_tested_with_every_number_of_copies() -> None:
+    class Guess(torch.nn.Module):
+        """Answers all steps with zeros, and notes how many there were."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(()))
+            self.steps: list[int] = []
+
+        def forward(self, inputs: torch.Tensor) -> MemoryOutput:
+            self.steps.append(inputs.shape[1])
+            return MemoryOutput(inputs.new_full((*inputs.shape[:2], 9), -1.0))
+
+    data = Data(name="repeat_copy", shortest=3, longest=3, longer=5, held_out=20)
+    task, model = MemoryTask(data, Model()), Guess()
+    metrics = task.evaluate(model)
+    assert model.steps == [size + 1 + size * n + 1 for size in (3, 5) for n in range(1, 11)]
+    ones = [draw_bits("repeat_copy", 200, 3, seed=n, repeats=n) for n in range(1, 11)]
+    share = sum(float(bits.targets.sum()) for bits in ones)
+    share /= sum(bits.targets[:, bits.due].numel() for bits in ones)  # wrong are the ones
+    assert metrics["bit_error"] == pytest.approx(share, abs=0.02)

@@ -46,13 +46,15 @@ def copy(count: int, size: int, rng: torch.Generator) -> Bits:
     return _answered(inputs, bits)
 
 
-def repeat_copy(count: int, size: int, rng: torch.Generator, most: int = MOST_REPEATS) -> Bits:
+def repeat_copy(count: int, size: int, rng: torch.Generator, repeats: int | None = None) -> Bits:
     """`size` vectors and a number → as many copies and an end marker. Section 4.2.
 
-    The number of copies, at most `most`, is the same for the whole batch, and is normalised.
+    The number of copies, drawn from 1 to 10 if not given, is the same for the whole batch, and is
+    normalised.
     """
     bits = _random(count, size, COPY_WIDTH, rng)
-    repeats = int(torch.randint(1, most + 1, (), generator=rng))
+    if repeats is None:
+        repeats = int(torch.randint(1, MOST_REPEATS + 1, (), generator=rng))
     copies = torch.zeros(count, size * repeats + 1, COPY_WIDTH + 1)
     copies[:, :-1, :-1] = bits.repeat(1, repeats, 1)
     copies[:, -1, -1] = 1.0  # the end
@@ -102,7 +104,7 @@ BIT_TASKS = {
 }
 
 
-def draw_bits(name: str, count: int, size: int, *, seed: int, repeats: int = MOST_REPEATS) -> Bits:
+def draw_bits(name: str, count: int, size: int, *, seed: int, repeats: int | None = None) -> Bits:
     """Generate a batch; the same arguments give the same bits.
 
     >>> bits = draw_bits("copy", 2, 5, seed=1)
@@ -116,12 +118,12 @@ def draw_bits(name: str, count: int, size: int, *, seed: int, repeats: int = MOS
         count: number of sequences
         size: number of vectors or items
         seed: of the bits
-        repeats: the most copies of "repeat_copy"
+        repeats: the number of copies of "repeat_copy", from 1 to 10; drawn if not given
     """
     check_name("task", name, BIT_TASKS)
     if count < 1 or size < 1:
         raise ValueError(f"count and size must be 1 or more, got {count} and {size}")
-    options = {"most": repeats} if name == "repeat_copy" else {}
+    options = {"repeats": repeats} if name == "repeat_copy" else {}
     return BIT_TASKS[name].draw(count, size, torch.Generator().manual_seed(seed), **options)
 
 

@@ -6,6 +6,7 @@ and weights (..., heads, slots), a distribution over the slots for each head:
     content → interpolate → shift → sharpen → weights;  erase and add change the memory
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -62,6 +63,8 @@ class MemoryAttention(nn.Module):
         reads: number of read heads
         writes: number of write heads
         shift: the farthest shift of a head in a step, in either direction
+        search: the gate of read heads at the start, above 0 and below 1: how much they look by
+            content, and not from where they are
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class MemoryAttention(nn.Module):
         reads: int = 1,
         writes: int = 1,
         shift: int = 1,
+        search: float = 0.5,
     ) -> None:
         super().__init__()
         check_sizes(
@@ -83,7 +87,10 @@ class MemoryAttention(nn.Module):
                 f"shift must be from 0 to {(slots - 1) // 2} for {slots} slots, so that its "
                 f"{2 * shift + 1} shifts differ, got {shift}"
             )
+        if not 0 < search < 1:
+            raise ValueError(f"search must be above 0 and below 1, got {search}")
         self.controller_dim, self.slots, self.width = controller_dim, slots, width
+        self.search = search
         self.reads, self.writes, self.shift = reads, writes, shift
         address = width + 1 + 1 + (2 * shift + 1) + 1  # k, β, g, s, γ
         self.read_heads = nn.Linear(controller_dim, reads * address)
@@ -93,12 +100,13 @@ class MemoryAttention(nn.Module):
     def reset_parameters(self) -> None:
         """Start as a tape that can be searched.
 
-        Write heads move on by a slot in each step. Read heads do so, too, and with as much weight
-        search the memory for what the first write head would write now: their keys start equal to
+        Write heads move on by a slot in each step. Read heads do so, too, and with a weight of
+        `search` look for what the first write head would write now: their keys start equal to
         its add vector. All this is given by biases; the controller has little influence at first.
         """
+        gate = math.log(self.search / (1 - self.search))
         for heads, count, start in (
-            (self.read_heads, self.reads, (20.0, 0.0, 2.0, 0.0)),
+            (self.read_heads, self.reads, (20.0, gate, 2.0, 0.0)),
             (self.write_heads, self.writes, (0.0, -4.0, 4.0, 4.0)),
         ):
             nn.init.xavier_uniform_(heads.weight, gain=3.0)

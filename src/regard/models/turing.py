@@ -32,7 +32,7 @@ class NeuralTuringMachine(nn.Module):
         channels: width of the input of a step
         out: width of the output of a step
         hidden: width of the controller, an LSTM of one layer
-        slots, width, reads, writes, shift: of the memory, see `MemoryAttention`
+        slots, width, reads, writes, shift, search: of the memory, see `MemoryAttention`
     """
 
     def __init__(
@@ -46,11 +46,18 @@ class NeuralTuringMachine(nn.Module):
         reads: int = 1,
         writes: int = 1,
         shift: int = 1,
+        search: float = 0.5,
     ) -> None:
         super().__init__()
         check_sizes(channels=channels, out=out, hidden=hidden)
         self.memory = MemoryAttention(
-            hidden, slots=slots, width=width, reads=reads, writes=writes, shift=shift
+            hidden,
+            slots=slots,
+            width=width,
+            reads=reads,
+            writes=writes,
+            shift=shift,
+            search=search,
         )
         self.controller = nn.LSTMCell(channels + reads * width, hidden)
         self.output = nn.Linear(hidden + reads * width, out)

@@ -46,7 +46,11 @@ class Data(Settings):
         ge=0,
         description="epochs of repeat_copy with one copy; in as many more it grows to ten",
     )
-    held_out: Count = Field(50, description="sequences of each size that is tested")
+    held_out: Count = Field(
+        50,
+        description="sequences of each size that is tested, of repeat_copy with all numbers of "
+        "copies",
+    )
 
     @model_validator(mode="after")
     def _sizes(self) -> "Data":
@@ -70,6 +74,12 @@ class Model(Settings):
     reads: Count = Field(1, description="number of read heads")
     writes: Count = Field(1, description="number of write heads")
     shift: int = Field(1, ge=0, description="how far a head moves in a step, at most")
+    search: float = Field(
+        0.5,
+        gt=0,
+        lt=1,
+        description="how much read heads look by content at the start, not from where they are",
+    )
 
 
 class Answer(NamedTuple):
@@ -158,10 +168,10 @@ class MemoryPredictor(Predictor):
         return Trace(calls, tokens, about)
 
     def bit_error(self, size: int, count: int = 100, seed: int = 0) -> float:
-        """Return the share of wrong bits in new sequences of a size."""
-        bits = draw_bits(self.name, count, size, seed=seed)
+        """Return the share of wrong bits in new sequences of a size, of all numbers of copies."""
+        parts = [to_device(part, self.device) for part in _draw_all(self.name, count, size, seed)]
         with torch.no_grad():
-            return bit_error(self.model(bits.inputs.to(self.device)).logits.cpu(), bits)
+            return _mean(parts, [bit_error(self.model(part.inputs).logits, part) for part in parts])
 
     def parse(self, record: str | Mapping[str, Any]) -> int:
         """Return the size of a line, or `size` of a JSON object."""
@@ -194,12 +204,29 @@ def bit_error(logits: Tensor, bits: Bits) -> float:
     return float((answer != (bits.targets[:, bits.due] > 0.5)).float().mean())
 
 
+def _draw_all(name: str, count: int, size: int, seed: int) -> list[Bits]:
+    """Sequences of one size; of repeat_copy equally many of each number of copies."""
+    if name != "repeat_copy":
+        return [draw_bits(name, count, size, seed=seed)]
+    each = -(-count // MOST_REPEATS)
+    return [
+        draw_bits(name, each, size, seed=seed + LARGEST * repeats, repeats=repeats)
+        for repeats in range(1, MOST_REPEATS + 1)
+    ]
+
+
+def _mean(parts: Sequence[Bits], means: Sequence[float]) -> float:
+    """Return the mean over all bits, from the means of each part, which have as many sequences."""
+    steps = [int(part.due.sum()) for part in parts]
+    return sum(size * mean for size, mean in zip(steps, means, strict=True)) / sum(steps)
+
+
 def _build(name: str, model: Model) -> nn.Module:
     task = BIT_TASKS[name]
     sizes = {} if model.hidden is None else {"hidden": model.hidden}
     if model.kind == "lstm":
         return LongShortTermMemory(task.channels, task.out, layers=model.layers, **sizes)
-    memory = model.model_dump(include={"slots", "width", "reads", "writes", "shift"})
+    memory = model.model_dump(include={"slots", "width", "reads", "writes", "shift", "search"})
     return NeuralTuringMachine(task.channels, task.out, **memory, **sizes)
 
 
@@ -236,7 +263,8 @@ class MemoryTask(ConfiguredTask):
         """Return new sequences of one size."""
         draw = random.Random(f"{self.seed} {epoch} {step}")
         size = draw.randint(self.data.shortest, self.data.longest)
-        seed, repeats = draw.randrange(SEEDS), self._most_repeats(epoch + step / self.data.batches)
+        seed = draw.randrange(SEEDS)
+        repeats = draw.randint(1, self._most_repeats(epoch + step / self.data.batches))
         return draw_bits(self.data.name, self.data.rows, size, seed=seed, repeats=repeats)
 
     def loss(self, model: nn.Module, batch: Bits) -> Loss:
@@ -248,21 +276,25 @@ class MemoryTask(ConfiguredTask):
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return loss and share of wrong bits at trained sizes, and the latter beyond them."""
-        data, device = self.data, device_of(model)
-        loss, errors = 0.0, []
+        data = self.data
         sizes = sorted({data.shortest, (data.shortest + data.longest) // 2, data.longest})
-        for size in sizes:
-            bits = to_device(self._held_out(size), device)
-            logits = model(bits.inputs).logits
-            due = logits[:, bits.due], bits.targets[:, bits.due]
-            loss += float(F.binary_cross_entropy_with_logits(*due)) / len(sizes)
-            errors.append(bit_error(logits, bits))
-        far = to_device(self._held_out(self.longer), device)
-        return {
-            "loss": loss,
-            "bit_error": sum(errors) / len(errors),
-            "bit_error_longer": bit_error(model(far.inputs).logits, far),
-        }
+        found = [self._evaluate(model, size) for size in sizes]
+        loss, wrong = (sum(numbers) / len(sizes) for numbers in zip(*found, strict=True))
+        _, far = self._evaluate(model, self.longer)
+        return {"loss": loss, "bit_error": wrong, "bit_error_longer": far}
+
+    def _evaluate(self, model: nn.Module, size: int) -> tuple[float, float]:
+        """The cross entropy and the share of wrong bits of held-out sequences of a size."""
+        seed = SEEDS + self.seed * 1000 + size  # beyond all seeds of batches
+        drawn = _draw_all(self.data.name, self.data.held_out, size, seed)
+        parts = [to_device(part, device_of(model)) for part in drawn]
+        losses, errors = [], []
+        for part in parts:
+            logits = model(part.inputs).logits
+            due = logits[:, part.due], part.targets[:, part.due]
+            losses.append(float(F.binary_cross_entropy_with_logits(*due)))
+            errors.append(bit_error(logits, part))
+        return _mean(parts, losses), _mean(parts, errors)
 
     def write(self, run: Path) -> None:
         """Store nothing: the configuration is all that is needed."""
@@ -285,7 +317,3 @@ class MemoryTask(ConfiguredTask):
             return MOST_REPEATS
         grown = min(1.0, max(0.0, epochs / single - 1))
         return 1 + int(grown * (MOST_REPEATS - 1))
-
-    def _held_out(self, size: int) -> Bits:
-        seed = SEEDS + self.seed * 1000 + size  # beyond all seeds of batches
-        return draw_bits(self.data.name, self.data.held_out, size, seed=seed)
