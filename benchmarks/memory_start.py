@@ -122,7 +122,7 @@ def main() -> None:
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     if wanted.copy:
-        for search in (0.5, 0.0474):
+        for search in (0.5, 0.05):
             copy_once(search, wanted.steps)
         return
     for start in ("torch", "keys differ", "regard"):
