@@ -88,10 +88,10 @@ class Side(nn.Module):
         self.embedding = source_embedding(
             vocabulary, width, dim, scale=1.0 if vocabulary is None else dim**0.5
         )
-        if isinstance(self.embedding, Tokens):
-            nn.init.normal_(self.embedding.weight, std=start / dim**0.5)
-        else:
+        if not isinstance(self.embedding, Tokens):
             position = "none"  # cells contain their own
+        elif start != 1.0:
+            nn.init.normal_(self.embedding.weight, std=start / dim**0.5)
         self.position, _ = find_positions(position, dim, heads, 0)
         self.phrases = None if phrase == 1 or vocabulary is None else Phrases(dim, phrase)
         self.encoder = None
