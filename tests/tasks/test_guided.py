@@ -242,7 +242,7 @@ def test_evaluate_prints_the_error_rates_of_hand_made_gold(alignments, tmp_path,
 
 @pytest.mark.slow
 def test_a_guided_head_learns_the_alignment(tmp_path):
-    """Copied words, 150 steps, the same seed: guidance lowers the error, more of it by more than half."""
+    """Copied words, 150 steps, one seed: guidance lowers the error, with a weight of 1 by half."""
     links = [
         [write_pharaoh({(i, i) for i in range(len(word))}) for word, _ in pairs]
         for pairs in (generate("copy", split, count=2000, seed=1) for split in ("train", "test"))
