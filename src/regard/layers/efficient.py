@@ -92,10 +92,15 @@ class EfficientAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize projections as in Glorot & Bengio 2010, and biases with zero."""
+        """Initialize projections as in Glorot & Bengio 2010, and biases with zero.
+
+        Those of queries and keys are twice as large. Otherwise the softmax over features and the
+        one over positions are both almost flat, and every position gets almost the same context.
+        """
         for part in self.children():
             assert isinstance(part, nn.Linear)
-            nn.init.xavier_uniform_(part.weight)
+            softmaxed = part in (self.query_projection, self.key_projection)
+            nn.init.xavier_uniform_(part.weight, gain=2.0 if softmaxed else 1.0)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
 
