@@ -91,10 +91,9 @@ class CoAttention(nn.Module):
         Returns: `CoAttended`; a side without a real position gives zeros
         """
         _check_inputs(left, right, self.left_dim, self.right_dim)
-        left_real = padding_mask(left_mask, left, "left_mask")
-        right_real = padding_mask(right_mask, right, "right_mask")
         # padding is zero, so its affinity is tanh(0) = 0: it needs no mask before the softmax
-        left, right = zero_padding(left, left_real), zero_padding(right, right_real)
+        left, left_real = _without_padding(left, left_mask, "left_mask")
+        right, right_real = _without_padding(right, right_mask, "right_mask")
         query = (left @ self.affinity).to(right.dtype)  # (B, L, right_dim)
         left_hidden = self.left_projection(left).to(left.dtype)  # (B, L, hidden)
         right_hidden = self.right_projection(right).to(right.dtype)  # (B, R, hidden)
@@ -161,9 +160,8 @@ class AlternatingCoAttention(nn.Module):
     ) -> CoAttended:
         """Attend to left, right and left again. Arguments and result as of `CoAttention`."""
         _check_inputs(left, right, self.left_dim, self.right_dim)
-        left_real = padding_mask(left_mask, left, "left_mask")
-        right_real = padding_mask(right_mask, right, "right_mask")
-        left, right = zero_padding(left, left_real), zero_padding(right, right_real)
+        left, left_real = _without_padding(left, left_mask, "left_mask")
+        right, right_real = _without_padding(right, right_mask, "right_mask")
         summary = self.summary(left, mask=left_real)
         right_context, right_map = attend(
             summary.unsqueeze(-2),  # (B, 1, left_dim)
@@ -239,9 +237,8 @@ class AlignedCoAttention(nn.Module):
         Returns: `Aligned`; if a side has no real position, the contexts of the other are zero
         """
         _check_inputs(left, right, self.left_dim, self.right_dim)
-        left_real = padding_mask(left_mask, left, "left_mask")
-        right_real = padding_mask(right_mask, right, "right_mask")
-        left, right = zero_padding(left, left_real), zero_padding(right, right_real)
+        left, left_real = _without_padding(left, left_mask, "left_mask")
+        right, right_real = _without_padding(right, right_mask, "right_mask")
         query = (left @ self.affinity).to(right.dtype)  # (B, L, right_dim)
         from_right = attend(query, right, right, mask=right_real, return_map=True)
         from_left = attend(right, query, left, mask=left_real, return_map=True)
@@ -251,6 +248,14 @@ class AlignedCoAttention(nn.Module):
 def _tanh(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Each score by itself, between −1 and 1."""
     return torch.tanh(scores)
+
+
+def _without_padding(
+    x: Tensor, mask: Mask | Tensor | None, name: str
+) -> tuple[Tensor, Mask | None]:
+    """One side with zeros at its padding, and the mask that hides that."""
+    real = padding_mask(mask, x, name)
+    return zero_padding(x, real), real
 
 
 def _check_inputs(left: Tensor, right: Tensor, left_dim: int, right_dim: int) -> None:

@@ -16,6 +16,7 @@ from regard.layers.co import (
     CoAttended,
     CoAttention,
 )
+from regard.layers.masking import zero_padding
 from regard.layers.transformer import EncoderLayer
 from regard.models.embedding import Tokens, source_embedding
 from regard.models.options import find_positions
@@ -104,8 +105,7 @@ class Side(nn.Module):
         """Token ids (B, L) or cells (B, L, width) to (B, L, dim)."""
         x = self.drop(self.position(self.embedding(x)))
         if self.phrases is not None:
-            beyond = torch.arange(x.shape[1], device=x.device) >= lengths.unsqueeze(1)  # (B, L)
-            x = self.phrases(x.masked_fill(beyond.unsqueeze(2), 0.0))
+            x = self.phrases(zero_padding(x, real(lengths)))
         return x if self.encoder is None else self.encoder(x, mask=real(lengths))
 
 
@@ -262,9 +262,7 @@ class AlignedPairClassifier(nn.Module):
     def _compare(self, layer: nn.Linear, x: Tensor, context: Tensor, lengths: Tensor) -> Tensor:
         """The mean over the real positions of x (B, L, dim) compared with their context."""
         compared = F.gelu(layer(self.drop(join(x, context))))
-        beyond = torch.arange(x.shape[1], device=x.device) >= lengths.unsqueeze(1)  # (B, L)
-        total = compared.masked_fill(beyond.unsqueeze(2), 0.0).sum(1)
-        return total / lengths.clamp(min=1).unsqueeze(1)
+        return zero_padding(compared, real(lengths)).sum(1) / lengths.clamp(min=1).unsqueeze(1)
 
 
 def join(one: Tensor, two: Tensor) -> Tensor:

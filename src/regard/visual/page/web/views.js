@@ -121,7 +121,7 @@ export class Views extends HTMLElement {
     this.translate();
   }
 
-  /** Of a single map there is no head to choose: the table, if there is one, stands in their place. */
+  /** A single map has no head to choose: show the table in place of the heads, if there is one. */
   withoutChoice(sections) {
     const isSingle = this.view.payload.traces.every(({ calls }) => calls.length === 1 && calls[0].heads === 1);
     if (!isSingle || !sections.includes("heads")) return sections;
