@@ -2,7 +2,8 @@
 
 For every score that can be rewritten as a dot product. The call is arranged so that torch does not
 fall back to its slow path silently: four dimensions, equal widths, expanded masks, `is_causal`
-only where torch aligns it as this library does.
+only where torch aligns it as this library does. A small map is two matrix products, which are
+faster there (`products.py`).
 """
 
 from collections.abc import Sequence
@@ -76,17 +77,20 @@ def whole_tile(mask: Mask | Tensor | None, query: Tensor, key: Tensor) -> Sequen
     """The map as one tidy tile, (B, H, M, N) by query and key; None if the mask is wider."""
     if mask is None:
         return WHOLE
-    (*leading, queries, _), keys = query.shape, key.shape[2]
+    batch, heads, queries, _ = query.shape
+    keys = key.shape[2]
     if isinstance(mask, Window) and mask.square_causal(queries, keys):
         return CAUSAL
     if isinstance(mask, Tensor) and mask.dtype == torch.bool:
         mask = Visible(mask)  # not copied: it is read below, and not again
-    mask, grid = as_mask(mask), Grid(queries, keys, len(leading), query.device)
+    mask, grid = as_mask(mask), Grid(queries, keys, 2, query.device)
     mask.check(grid)
     block = mask.block(slice(0, queries), slice(0, keys), grid)
-    own = (1, 1, *block.shape)[-4:-2]
-    fits = block.dim() <= 4 and own[0] in (1, leading[0]) and own[1] in (1, leading[1])
-    return (Tile(ALL, ALL, ALL, as_bias(block, query.dtype)),) if fits else None
+    if block.dim() > 2:
+        own = (1, *block.shape)[-4:-2]
+        if block.dim() > 4 or own[0] not in (1, batch) or own[1] not in (1, heads):
+            return None
+    return (Tile(ALL, ALL, ALL, as_bias(block, query.dtype)),)
 
 
 def is_small(request: Request) -> bool:

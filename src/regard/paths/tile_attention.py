@@ -10,12 +10,9 @@ from torch.nn import Parameter
 from torch.nn import functional as F
 
 from regard.core.blocks import version_check
-from regard.paths import flash
-from regard.paths.buffer_pool import empty
+from regard.paths import flash, products
 from regard.paths.formula import sdpa_fallback, second_gradients, visible_only
-from regard.paths.tile_plan import ALL, WHOLE, Tile, covers, is_whole, pad_keys
-
-CELLS = 1 << 19  # of one tile, all heads, up to which matrix products beat the flash kernel
+from regard.paths.tile_plan import ALL, WHOLE, Tile, is_whole, pad_keys
 
 
 def attend_tiles(
@@ -89,8 +86,8 @@ def attend_tidy(
         if tile.mask is not None and tile.mask.dtype == torch.bool:  # once, for both passes
             tiles = (tile._replace(mask=flash.as_bias(tile.mask, query.dtype)),)
     else:
-        if not tracked and sink is None and suits_products(query, key, value, tiles):
-            return multiply(query, key, value, tiles, scale)
+        if not tracked and sink is None and products.suits_each(query, key, value, tiles):
+            return products.attend_each(query, key, value, tiles, scale)
         if not any(tile.continues for tile in tiles):
             tiles = [pad_keys(tile, key.shape[2]) for tile in tiles]
     if tracked:
@@ -126,8 +123,8 @@ class _Attend(torch.autograd.Function):
         tiles: Sequence[Tile],
         scale: float,
     ) -> Tensor:
-        output, lse = _context(query, key, value, sink, tiles, scale)
-        ctx.save_for_backward(query, key, value, sink, output, lse)
+        output, kept = _context(query, key, value, sink, tiles, scale)
+        ctx.save_for_backward(query, key, value, sink, output, kept)
         ctx.tiles, ctx.scale = tiles, scale
         masks = [("bias", tile.mask) for tile in tiles if tile.mask is not None]
         ctx.check = version_check(masks, "its gradient cannot be computed")
@@ -163,9 +160,19 @@ def _context(
     tiles: Sequence[Tile],
     scale: float,
 ) -> tuple[Tensor, Tensor | None]:
-    """The output and log-sum-exp of the kernels, without hidden NaN and inf."""
+    """The output, without hidden NaN and inf, and what its gradient needs.
+
+    That is the log-sum-exp (B, H, M) of the kernels, the weights (B, H, M, N) of a small map, or
+    nothing if torch has no kernels.
+    """
     if flash.kernels() is None:
         return sdpa_fallback(*visible_only(query, key, value, tiles), tiles, scale), None
+    if sink is None and is_whole(tiles) and products.suits_whole(query, key, value, tiles[0]):
+        mask = tiles[0].mask
+        bias = None if mask is None else flash.as_bias(mask, query.dtype)
+        output, weights = products.attend_whole(query, key, value, bias, scale)
+        if _is_clean(output, weights, tiles):  # if not, some query may see nothing
+            return output, weights
     output, lse = flash.run(query, key, value, tiles, scale)
     if tiles is not WHOLE and not _is_clean(output, lse, tiles):
         output, lse = flash.run(*visible_only(query, key, value, tiles), tiles, scale)
@@ -189,27 +196,36 @@ def _gradients(
     value: Tensor,
     sink: Tensor | None,
     output: Tensor,
-    lse: Tensor | None,
+    kept: Tensor | None,
     tiles: Sequence[Tile],
     scale: float,
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of query, key, value and sink, without hidden NaN and inf."""
-    if lse is None:  # without the kernels
+    """The gradients of query, key, value and sink, without hidden NaN and inf.
+
+    Args:
+        output, kept: of `_context`
+    """
+    if kept is None:  # without the kernels
         if not tiles:
             return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), None
         with torch.enable_grad():
             q, k, v = (t.detach().requires_grad_() for t in visible_only(query, key, value, tiles))
             parts = torch.autograd.grad(sdpa_fallback(q, k, v, tiles, scale), (q, k, v), grad)
             return *parts, None
-    found = flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
+
+    def differentiate(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if kept.dim() == 4:
+            return products.differentiate_whole(grad, query, key, value, kept, scale)
+        return flash.differentiate(grad, query, key, value, output, kept, tiles, scale)
+
+    found = differentiate(query, key, value)
     # large hidden numbers may spoil single rows: their products overflow with some rows only
     masked = tiles is not WHOLE and any(tile.mask is not None for tile in tiles)
     if masked and not (_finite(found[0]) and _finite(found[1])):
-        query, key, value = visible_only(query, key, value, tiles)
-        found = flash.differentiate(grad, query, key, value, output, lse, tiles, scale)
+        found = differentiate(*visible_only(query, key, value, tiles))
     if sink is None:
         return *found, None
-    share = (sink.unsqueeze(-1) - lse).exp_()  # of the sink in each row, (B, H, M)
+    share = (sink.unsqueeze(-1) - kept).exp_()  # of the sink in each row, (B, H, M)
     slope = torch.linalg.vecdot(grad.to(share.dtype), output.to(share.dtype))
     return *found, -torch.linalg.vecdot(share, slope).to(sink.dtype)
 
@@ -259,50 +275,3 @@ def _tidy(tiles: Sequence[Tile], query: Tensor, key: Tensor) -> Sequence[Tile]:
             return (Tile(ALL, ALL, ALL, mask, causal),) if causal or mask is not None else WHOLE
     entries, rows, columns = range(batch), range(length), range(keys)
     return [t for t in tiles if entries[t.batch] and rows[t.rows] and columns[t.keys]]
-
-
-def suits_products(query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile]) -> bool:
-    """Whether `multiply` can compute these tiles and is the fastest way."""
-    batch, heads = query.shape[:2]
-    return (
-        len(tiles) > 1
-        and heads == key.shape[1]
-        and query.dtype in (torch.float32, torch.float64)
-        and all(t.is_contiguous() for t in (query, key, value))
-        and all(
-            tile.mask is None
-            and not tile.causal
-            and not tile.continues
-            and len(range(batch)[tile.batch]) == 1
-            and _cells(tile, query, key) <= CELLS
-            for tile in tiles
-        )
-    )
-
-
-def multiply(
-    query: Tensor, key: Tensor, value: Tensor, tiles: Sequence[Tile], scale: float
-) -> Tensor:
-    """softmax(scale · Q Kᵀ) V by matrix products, for small tiles of one entry without a mask.
-
-    A map of a few hundred rows and keys fits in the cache. Then two products with a softmax
-    between them, written straight to the result, are faster than the flash kernel and a copy.
-    """
-    batch, heads, length, _ = query.shape
-    output = empty(tuple(query.shape), query.dtype, zero=not covers(tiles, batch, length))
-    cells = query.new_empty(max(_cells(tile, query, key) for tile in tiles))
-    for tile in tiles:
-        entry = range(batch)[tile.batch][0]
-        q, out = query[entry, :, tile.rows], output[entry, :, tile.rows]  # (H, rows, D)
-        k, v = key[entry, :, tile.keys], value[entry, :, tile.keys]
-        shape = (heads, q.shape[1], k.shape[1])
-        scores = cells[: shape[0] * shape[1] * shape[2]].view(shape)
-        torch.baddbmm(scores, q, k.transpose(1, 2), beta=0, alpha=scale, out=scores)
-        torch.softmax(scores, -1, out=scores)
-        torch.bmm(scores, v, out=out)
-    return output
-
-
-def _cells(tile: Tile, query: Tensor, key: Tensor) -> int:
-    heads, length = query.shape[1:3]
-    return heads * len(range(length)[tile.rows]) * len(range(key.shape[2])[tile.keys])

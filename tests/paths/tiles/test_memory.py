@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.paths import buffer_pool, flash, formula, tile_attention, tile_plan
+from regard.paths import buffer_pool, flash, formula, tile_plan
 from regard.paths.tile_attention import attend_tiles
 from regard.paths.tile_plan import Tile, plan_tiles
 from tests.paths.tiles.tilings import (
@@ -78,20 +78,6 @@ def test_without_a_gradient_the_result_is_the_same(name: str):
     truth = written_out(q, k, v, shown_by(TILINGS[name], (B, H, M, N)), SCALE)
     found = attend_tiles(q, k, v, TILINGS[name], SCALE)
     torch.testing.assert_close(found, truth, rtol=0, atol=1e-9)
-
-
-def test_small_tiles_of_single_entries_are_plain_products():
-    q, k, v = (t.detach() for t in inputs(groups=H, width=E))
-    tiles = [Tile(slice(0, 1), ALL, slice(0, 3)), Tile(slice(1, 2), slice(2, 9), slice(4, 12))]
-    assert tile_attention.suits_products(q, k, v, tiles)
-    for other in (
-        [Tile(ALL, slice(0, 2), ALL), *tiles[1:]],  # two entries
-        [tiles[0]._replace(mask=bool_mask(M, 3)), tiles[1]],
-        [tiles[0]._replace(causal=True), tiles[1]],
-    ):
-        assert not tile_attention.suits_products(q, k, v, other)
-    truth = written_out(q, k, v, shown_by(tiles, (B, H, M, N)), SCALE)
-    torch.testing.assert_close(attend_tiles(q, k, v, tiles, SCALE), truth, rtol=0, atol=1e-9)
 
 
 def test_a_remainder_of_keys_is_filled_with_hidden_ones():
