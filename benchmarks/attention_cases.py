@@ -278,8 +278,8 @@ def lowered(name: str) -> Contest:
     )
 
 
-def small() -> Contest:
-    q, k, v = tensors(*[(8, 8, 32, 64)] * 3)
+def small(shape: tuple[int, int, int, int]) -> Contest:
+    q, k, v = tensors(*[shape] * 3)
     return Contest(
         ours=lambda: regard.attend(q, k, v),
         peers={"SDPA alone": lambda: F.scaled_dot_product_attention(q, k, v)},
@@ -412,7 +412,8 @@ CASES: list[Case] = [
     *both("general (1,8,1024,64)", lambda: lowered("general")),
     *both("biased general (1,8,1024,64)", lambda: lowered("biased general")),
     *both("cosine (1,8,1024,64)", lambda: lowered("cosine")),
-    *both("plain (8,8,32,64)", small),
+    *both("plain (8,8,32,64)", lambda: small((8, 8, 32, 64))),
+    *both("plain (64,4,16,32)", lambda: small((64, 4, 16, 32))),
     *both("sink (1,8,4096,64)", lambda: sink(4096), quick=False),
     *both("soft cap (1,8,4096,64)", lambda: softcap(4096), quick=False),
     *both("efficient (1,8,8192,64)", lambda: efficient(8192)),
