@@ -16,7 +16,7 @@ KEYS = {
 def test_rows_have_the_promised_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.json"
     status = main(
-        ["bench", "attention", "--quick", "--only", "plain", "--no-memory", "--json", str(file)]
+        ["bench", "attention", "--quick", "--only", "plain (8", "--no-memory", "--json", str(file)]
     )
     assert status == 0
     rows = json.loads(file.read_text())
@@ -87,7 +87,7 @@ def test_what_was_measured_before_an_interrupt_is_kept(
 
     monkeypatch.setattr(attention, "run_case", measured)
     file = tmp_path / "rows.json"
-    arguments = ["--quick", "--only", "plain", "--no-memory", "--json", str(file)]
+    arguments = ["--quick", "--only", "plain (8", "--no-memory", "--json", str(file)]
     assert main(["bench", "attention", *arguments]) == 130
     assert [row["ratio"] for row in json.loads(file.read_text())] == [2.0]
     assert "| plain (8,8,32,64), forward | peer |" in capsys.readouterr().out
