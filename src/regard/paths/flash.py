@@ -158,9 +158,11 @@ def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
         mask = mask[(None,) * (4 - mask.dim())]
     if mask.dtype == dtype or (mask.dtype == torch.float32 and dtype in _HALF):
         return mask
-    for dim, stride in enumerate(mask.stride()):
-        if stride == 0:
-            mask = mask.narrow(dim, 0, min(mask.shape[dim], 1))
+    strides = mask.stride()
+    if 0 in strides:
+        for dim, stride in enumerate(strides):
+            if stride == 0:
+                mask = mask.narrow(dim, 0, min(mask.shape[dim], 1))
     if mask.dtype != torch.bool:
         return mask.to(dtype)
     return torch.where(mask, *_shown_and_hidden(dtype))

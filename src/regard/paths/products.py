@@ -47,15 +47,13 @@ def attend_whole(
 
     Returns: context (B, H, M, D), weights (B, H, M, N)
     """
-    shape = (*query.shape[:3], key.shape[2])
-    q, k, v = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
+    scores = torch.matmul(query, key.transpose(2, 3))
     if bias is None:
-        scores = _scaled(q, k.transpose(1, 2), scale)
+        scores.mul_(scale)
     else:
-        own = bias.expand(*shape[:2], *bias.shape[2:]).flatten(0, 1)  # rows may be broadcast
-        scores = torch.baddbmm(own, q, k.transpose(1, 2), alpha=scale)
+        torch.add(bias, scores, alpha=scale, out=scores)
     weights = torch.softmax(scores, -1, out=scores)
-    return torch.bmm(weights, v).view(query.shape), weights.view(shape)
+    return torch.matmul(weights, value), weights
 
 
 def differentiate_whole(

@@ -25,15 +25,10 @@ class Lengths(Mask):
 
     def check(self, grid: Grid) -> None:
         check_leading(self, grid.leading)
-        for longest, length, name in (
-            (self.longest, grid.keys, "keys"),
-            (self.longest_query, grid.queries, "queries"),
-        ):
-            if longest > length:
-                raise ValueError(
-                    f"lengths() has {longest} {name} but there are only {length}; lengths count "
-                    f"the real {name} of each sequence"
-                )
+        if self.longest > grid.keys:
+            raise _too_long(self.longest, grid.keys, "keys")
+        if self.longest_query > grid.queries:
+            raise _too_long(self.longest_query, grid.queries, "queries")
 
     def block(self, rows: slice, keys: slice, grid: Grid) -> Tensor:
         key = torch.arange(keys.start, keys.stop, device=grid.device)
@@ -62,11 +57,19 @@ class Lengths(Mask):
 
     def _aligned(self, counts: Tensor, grid: Grid, more: int) -> Tensor:
         """Counts (*leading, 1, …, 1) with `more` dimensions after the leading ones."""
-        counts = counts.to(grid.device)
+        if counts.device != grid.device:
+            counts = counts.to(grid.device)
         return counts.view(*counts.shape, *(1,) * (grid.leading + more - counts.dim()))
 
     def __repr__(self) -> str:
         return f"lengths(keys{tuple(self.keys.shape)}{'' if self.queries is None else ', queries'})"
+
+
+def _too_long(longest: int, length: int, name: str) -> ValueError:
+    return ValueError(
+        f"lengths() has {longest} {name} but there are only {length}; lengths count the real "
+        f"{name} of each sequence"
+    )
 
 
 def lengths(keys: Tensor | Sequence[int], queries: Tensor | Sequence[int] | None = None) -> Mask:
