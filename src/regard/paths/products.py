@@ -1,7 +1,6 @@
 """Attention by matrix products with a softmax between them, where the map fits in the cache.
 
-There they are faster than the flash kernel: its blocks are made for long sequences, and it needs
-as long for 16 queries of 32 features as for twice as many.
+There they are faster than the flash kernel, whose blocks are made for long sequences.
 """
 
 from collections.abc import Sequence
