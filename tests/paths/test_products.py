@@ -90,6 +90,20 @@ def test_second_derivatives(mask: str | None):
     assert torch.autograd.gradgradcheck(attend, tensors, fast_mode=True)
 
 
+def test_autocast_changes_neither_output_nor_gradients():
+    leaves = inputs(groups=H, dtype=torch.float32)
+    tiles = [Tile(ALL, ALL, ALL, bool_mask(M, N))]
+    plain = attend_tiles(*leaves, tiles, SCALE)
+    expected = torch.autograd.grad(plain.sum(), leaves, retain_graph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = attend_tiles(*leaves, tiles, SCALE)
+        results = [torch.autograd.grad(o.sum(), leaves) for o in (plain, cast)]
+    torch.testing.assert_close(cast, plain)
+    for gradients in results:
+        for one, other in zip(gradients, expected, strict=True):
+            torch.testing.assert_close(one, other)
+
+
 @given(
     sizes=st.tuples(*[st.integers(1, 13)] * 4),
     width=st.integers(1, 9),

@@ -28,6 +28,7 @@ def suits_whole(query: Tensor, key: Tensor, value: Tensor, tile: Tile) -> bool:
         and heads == groups
         and query.dtype in _DTYPES
         and not tile.causal
+        and not torch.is_autocast_enabled("cpu")  # it would compute products in half precision
         and query.is_contiguous()
         and key.is_contiguous()
         and value.is_contiguous()
@@ -59,6 +60,9 @@ def differentiate_whole(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value, from the weights of `attend_whole`."""
+    if torch.is_autocast_enabled("cpu"):
+        with torch.autocast("cpu", enabled=False):
+            return differentiate_whole(grad, query, key, value, weights, scale)
     g, q, k, v, w = (t.flatten(0, 1) for t in (grad, query, key, value, weights))
     slopes = torch.bmm(g, v.transpose(1, 2))  # of the weights
     slopes = torch.ops.aten._softmax_backward_data.default(slopes, w, -1, w.dtype)
