@@ -59,6 +59,7 @@ def main(folder, name, minutes):
     config = Config(name, "ml-100k", config_dict={**SETTINGS, **OWN.get(name, {}), **place})
     init_seed(config["seed"], config["reproducibility"])
     init_logger(config)
+    torch.autograd.set_detect_anomaly(False)  # on since another of its models was imported
     dataset = create_dataset(config)
     train, valid, test = data_preparation(config, dataset)
     model = get_model(name)(config, train.dataset).to(config["device"])
