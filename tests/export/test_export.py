@@ -144,11 +144,19 @@ def scenes():
     return *pairs()[:2], torch.randn(2, 9, 7), torch.tensor([9, 9])
 
 
+def document_classifier(**options):
+    model = DocumentClassifier(13, 2, dim=5, hidden=3, **options)
+    for pooling in (model.attention.words, model.attention.sentences):
+        torch.nn.init.normal_(pooling.query)  # as after training: they start at zero
+    return model
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "inputs", "maps"),
     [
-        (partial(DocumentClassifier, 13, 2, dim=5, hidden=3), documents, True),
+        (document_classifier, documents, True),
+        (partial(document_classifier, encoder="none", presence=True, scale=3.0), documents, True),
         (
             partial(PairClassifier, 2, left_vocabulary=13, right_vocabulary=7, dim=6, heads=2),
             pairs,
@@ -165,7 +173,7 @@ def scenes():
             False,
         ),
     ],
-    ids=["documents", "pairs", "scenes", "images"],
+    ids=["documents", "presence", "pairs", "scenes", "images"],
 )
 def test_onnx_classifies_as_torch_does(tmp_path, make, inputs, maps):
     torch.manual_seed(1)

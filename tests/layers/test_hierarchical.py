@@ -77,6 +77,36 @@ def test_it_is_the_equations_of_the_paper():
         torch.testing.assert_close(found.document[b], document)
 
 
+def test_a_prior_multiplies_the_weights_before_they_are_normalized():
+    layer, x = make(), documents()
+    prior = torch.rand(B, S, W, dtype=torch.float64) + 0.1
+    given = {"word_lengths": WORDS, "sentence_lengths": SENTENCES}
+    found = layer(x, **given, prior=prior)
+    real = torch.arange(W) < WORDS.unsqueeze(-1)
+    words = layer(x, **given).word_map.dense()[:, :, 0] * prior  # (B, S, W)
+    words = words / words.sum(-1, keepdim=True).clamp(min=1e-9)
+    torch.testing.assert_close(found.word_map.dense()[:, :, 0], words)
+    sentences = torch.einsum("bsw,bswd->bsd", words, x)
+    keys = torch.tanh(layer.sentences.projection(sentences))
+    weights = (keys @ layer.sentences.query[0]).exp() * (prior * real).sum(-1)
+    weights = weights * (torch.arange(S) < SENTENCES.unsqueeze(-1)) * (WORDS > 0)
+    weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-9)
+    torch.testing.assert_close(found.sentence_map.dense()[:, 0], weights)
+    torch.testing.assert_close(found.document, torch.einsum("bs,bsd->bd", weights, sentences))
+
+
+def test_what_a_prior_holds_in_the_padding_does_not_matter():
+    layer, x = make(), documents()
+    prior = torch.rand(B, S, W, dtype=torch.float64) + 0.1
+    given = {"word_lengths": WORDS, "sentence_lengths": SENTENCES}
+    hidden = torch.arange(W) >= WORDS.unsqueeze(-1)
+    hidden |= (torch.arange(S) >= SENTENCES.unsqueeze(-1)).unsqueeze(-1)
+    expected = layer(x, **given, prior=prior).document
+    for rubbish in (0.0, -1.0, torch.nan, torch.inf):
+        dirty = prior.masked_fill(hidden, rubbish)
+        assert layer(x, **given, prior=dirty).document.equal(expected)
+
+
 def test_without_lengths_everything_is_real():
     layer, x = make(), documents()
     found = layer(x)
@@ -260,6 +290,8 @@ def test_bad_inputs_raises_a_helpful_error():
         layer(x, word_lengths=WORDS + 1)
     with pytest.raises(ValueError, match="sentence_lengths should be from 0 to 5"):
         layer(x, sentence_lengths=SENTENCES - 1)
+    with pytest.raises(ValueError, match=r"prior should be \(3, 5, 7\) .* got \(3, 5\)"):
+        layer(x, prior=torch.ones(B, S))
     with pytest.raises(TypeError, match="word_lengths should be integers"):
         layer(x, word_lengths=WORDS > 0)
     wrong = HierarchicalAttention(D, word_encoder=lambda x, lengths: x[..., :5]).double()

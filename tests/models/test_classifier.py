@@ -13,7 +13,49 @@ OF_DOCUMENTS = torch.tensor([3, 2])
 
 def model_of(**options) -> DocumentClassifier:
     torch.manual_seed(7)
-    return DocumentClassifier(VOCABULARY, 11, dim=7, hidden=3, **options).double().eval()
+    model = DocumentClassifier(VOCABULARY, 11, dim=7, hidden=3, **options).double().eval()
+    for pooling in (model.attention.words, model.attention.sentences):
+        torch.nn.init.normal_(pooling.query)  # they start at zero
+    return model
+
+
+def test_an_untrained_model_gives_the_words_of_a_sentence_equal_weights():
+    model = DocumentClassifier(VOCABULARY, 11, dim=7, hidden=3)
+    weights = model(WORDS, OF_SENTENCES, OF_DOCUMENTS).word_map.dense()[0, :, 0]
+    for s, count in enumerate(OF_SENTENCES[0]):
+        torch.testing.assert_close(weights[s, :count], torch.full((count,), 1 / count))
+
+
+def test_with_presence_a_word_counts_once_however_often_it_occurs():
+    once = torch.tensor([[[4, 9, 2], [7, 0, 0]]])
+    often = torch.tensor([[[4, 9, 2, 9], [9, 7, 4, 4]]])
+    sizes = (torch.tensor([[3, 1]]), torch.tensor([2])), (torch.tensor([[4, 4]]), torch.tensor([2]))
+    options = {"dim": 7, "hidden": 3, "encoder": "none"}
+    for presence in (True, False):  # before training, when attention is a plain mean
+        torch.manual_seed(7)
+        model = DocumentClassifier(VOCABULARY, 11, presence=presence, **options).double().eval()
+        first, second = model(once, *sizes[0]), model(often, *sizes[1])
+        mean = model.output(model.embedding.weight[[4, 9, 2, 7]].mean(0))
+        assert torch.allclose(second.logits[0], mean) == presence
+        if presence:
+            torch.testing.assert_close(first.logits, second.logits)
+
+
+def test_with_presence_padding_and_dropped_words_are_not_counted():
+    model = model_of(encoder="none", presence=True, word_dropout=0.5)
+    first = model(WORDS, OF_SENTENCES, OF_DOCUMENTS).logits
+    padded = torch.nn.functional.pad(WORDS, (0, 2, 0, 1), value=int(WORDS[0, 0, 0]))
+    lengths = torch.nn.functional.pad(OF_SENTENCES, (0, 1), value=3)
+    torch.testing.assert_close(model(padded, lengths, OF_DOCUMENTS).logits, first)
+    model.train()
+    assert model(WORDS, OF_SENTENCES, OF_DOCUMENTS).logits.isfinite().all()
+
+
+def test_the_scale_is_a_factor_of_the_embeddings():
+    one, three = model_of(encoder="none"), model_of(encoder="none", scale=3.0)
+    one.embedding.weight.data *= 3
+    expected = one(WORDS, OF_SENTENCES, OF_DOCUMENTS).logits
+    torch.testing.assert_close(three(WORDS, OF_SENTENCES, OF_DOCUMENTS).logits, expected)
 
 
 def pooled(x, pool):

@@ -46,13 +46,20 @@ class AttentionPooling(nn.Module):
 
     @observed
     def forward(
-        self, x: Tensor, *, mask: Mask | Tensor | None = None, return_map: bool = False
+        self,
+        x: Tensor,
+        *,
+        mask: Mask | Tensor | None = None,
+        prior: Tensor | None = None,
+        return_map: bool = False,
     ) -> Tensor | Attended:
         """Pool over the last dimension but one.
 
         Args:
             x: (..., L, dim)
             mask: which is real: lengths (...,), bool (..., L) with True = real, or a Mask
+            prior: positive numbers π (..., L) that the weights are multiplied by before they are
+                normalized, α ∝ π exp(uᵀ u_w)
             return_map: also return the lazy map, (..., 1, L)
 
         Returns: (..., dim), or `Attended(output, map)`
@@ -63,7 +70,8 @@ class AttentionPooling(nn.Module):
         x = zero_padding(x, mask)
         key = torch.tanh(self.projection(x)).to(x.dtype)  # (..., L, hidden)
         query = self.query.to(x.dtype)[(None,) * (x.dim() - 2)]  # (1, ..., 1, hidden)
-        attended = attend(query, key, x, score="dot", mask=mask, return_map=return_map)
+        bias = None if prior is None else prior.log().to(x.dtype).unsqueeze(-2)  # (..., 1, L)
+        attended = attend(query, key, x, score="dot", mask=mask, bias=bias, return_map=return_map)
         if isinstance(attended, Attended):
             return Attended(attended.output.squeeze(-2), attended.map)
         return attended.squeeze(-2)
@@ -134,6 +142,7 @@ class HierarchicalAttention(nn.Module):
         *,
         word_lengths: Tensor | None = None,
         sentence_lengths: Tensor | None = None,
+        prior: Tensor | None = None,
     ) -> HierarchicallyAttended:
         """Pool documents of sentences of words.
 
@@ -141,6 +150,8 @@ class HierarchicalAttention(nn.Module):
             words: (B, S, W, dim)
             word_lengths: words of each sentence, (B, S); all W if not given
             sentence_lengths: sentences of each document, (B,); all S if not given
+            prior: positive numbers π (B, S, W) that the weights of words are multiplied by before
+                they are normalized; those of a sentence are multiplied by the sum of its words'
 
         Returns: the documents (B, sentence_dim) and both maps
         """
@@ -155,18 +166,36 @@ class HierarchicalAttention(nn.Module):
         place = torch.arange(sentences, device=words.device)
         of_sentences = of_sentences.masked_fill(place >= of_documents.unsqueeze(-1), 0)
 
+        of_words, of_parts = None, None  # the priors of both levels
+        if prior is not None:
+            of_words, of_parts = _priors(prior, words, of_sentences)
         word_mask = lengths(of_sentences)
         words = zero_padding(words, word_mask)
         if self.word_encoder is not None:
             encoded = self.word_encoder(words.flatten(0, 1), of_sentences.flatten())
             words = _checked("word", encoded, (batch * sentences, longest, self.words.dim))
             words = words.unflatten(0, (batch, sentences))
-        pooled, word_map = self.words(words, mask=word_mask, return_map=True)
+        pooled, word_map = self.words(words, mask=word_mask, prior=of_words, return_map=True)
         if self.sentence_encoder is not None:
             encoded = self.sentence_encoder(pooled, of_documents)
             pooled = _checked("sentence", encoded, (batch, sentences, self.sentences.dim))
-        document, sentence_map = self.sentences(pooled, mask=of_sentences > 0, return_map=True)
+        document, sentence_map = self.sentences(
+            pooled, mask=of_sentences > 0, prior=of_parts, return_map=True
+        )
         return HierarchicallyAttended(document, word_map, sentence_map)
+
+
+def _priors(prior: Tensor, words: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """The priors of words (B, S, W) and of sentences (B, S), 1 where there is nothing real."""
+    if prior.shape != words.shape[:3]:
+        raise ValueError(
+            f"prior should be {tuple(words.shape[:3])} for words {tuple(words.shape)}, got "
+            f"{tuple(prior.shape)}"
+        )
+    real = torch.arange(prior.shape[2], device=prior.device) < counts.unsqueeze(-1)
+    of_words = prior.masked_fill(~real, 1.0)
+    of_sentences = prior.masked_fill(~real, 0.0).sum(-1).masked_fill(counts == 0, 1.0)
+    return of_words, of_sentences
 
 
 def _encoded(level: str, encoder: Encoder | None, width: int | None, given: int) -> int:

@@ -38,7 +38,7 @@ class DocumentClassifier(nn.Module):
         h_i  = [→GRU(s_i) ; ←GRU(s_i)],        v = Σ_i α_i h_i,  p = softmax(W v + b)
 
     Yang et al. 2016, eq. 1-11. With `encoder="none"` h_it are the embeddings and h_i = s_i, so
-    that a document is an average of its words, weighted twice.
+    that a document is an average of its words, weighted twice. All weights are equal at first.
 
     >>> model = DocumentClassifier(13, 2, dim=5, hidden=3)
     >>> found = model(torch.randint(13, (2, 3, 7)), torch.tensor([[7, 2, 4], [5, 0, 0]]),
@@ -55,6 +55,10 @@ class DocumentClassifier(nn.Module):
         dropout: of encoded sentences and of the document, in train mode
         word_dropout: of words, in train mode: a dropped word is removed wherever it occurs in the
             document. After Gal & Ghahramani 2016, section 4.2
+        presence: whether a word counts once in a document, however often it occurs: the weight of
+            each occurrence is divided by their number. After Pang et al. 2002
+        scale: factor of the embeddings. A mean of n words is smaller than a word by about √n;
+            without an encoder a factor of this size makes up for it
     """
 
     def __init__(
@@ -67,12 +71,14 @@ class DocumentClassifier(nn.Module):
         encoder: str = "gru",
         dropout: float = 0.5,
         word_dropout: float = 0.0,
+        presence: bool = False,
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
         check_sizes(vocabulary=vocabulary, classes=classes, dim=dim, hidden=hidden)
         check_dropout(word_dropout)
         check_name("encoder", encoder, ENCODERS)
-        self.embedding = Tokens(vocabulary, dim)
+        self.embedding = Tokens(vocabulary, dim, scale=scale)
         if encoder == "gru":
             width = 2 * hidden
             self.attention = HierarchicalAttention(
@@ -87,8 +93,10 @@ class DocumentClassifier(nn.Module):
             width = dim
             word_encoder = Window(dim) if encoder == "window" else None
             self.attention = HierarchicalAttention(dim, hidden, word_encoder=word_encoder)
+        for pooling in (self.attention.words, self.attention.sentences):
+            nn.init.zeros_(pooling.query)  # a plain mean: random ones prefer words by chance
         self.output = nn.Linear(width, classes)
-        self.drop, self.word_dropout = Dropout(dropout), word_dropout
+        self.drop, self.word_dropout, self.presence = Dropout(dropout), word_dropout, presence
 
     def forward(self, words: Tensor, word_lengths: Tensor, sentence_lengths: Tensor) -> Classified:
         """Classify documents.
@@ -106,9 +114,24 @@ class DocumentClassifier(nn.Module):
         if self.training and self.word_dropout:
             words, word_lengths = self._drop_words(words, word_lengths)
         x = self.embedding(words.flatten(0, 1)).unflatten(0, words.shape[:2])  # (B, S, W, dim)
-        found = self.attention(x, word_lengths=word_lengths, sentence_lengths=sentence_lengths)
+        found = self.attention(
+            x,
+            word_lengths=word_lengths,
+            sentence_lengths=sentence_lengths,
+            prior=self._once(words, word_lengths, sentence_lengths) if self.presence else None,
+        )
         logits = self.output(self.drop(found.document))
         return Classified(logits, found.word_map, found.sentence_map)
+
+    def _once(self, words: Tensor, word_lengths: Tensor, sentence_lengths: Tensor) -> Tensor:
+        """One over how often each word occurs in its document, (B, S, W)."""
+        _, sentences, longest = words.shape
+        real = torch.arange(longest, device=words.device) < word_lengths.unsqueeze(2)
+        place = torch.arange(sentences, device=words.device)
+        real &= (place < sentence_lengths.unsqueeze(1)).unsqueeze(2)
+        counts = torch.zeros(len(words), len(self.embedding.weight), device=words.device)
+        counts.scatter_add_(1, words.flatten(1), real.flatten(1).float())
+        return 1 / counts.gather(1, words.flatten(1)).clamp(min=1).view(words.shape)
 
     def _drop_words(self, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Words (B, S, W') and lengths (B, S) without the occurrences of dropped words."""
@@ -121,7 +144,7 @@ class DocumentClassifier(nn.Module):
         return words.gather(2, order[..., :longest]), lengths
 
     def extra_repr(self) -> str:
-        return f"word_dropout={self.word_dropout}"
+        return f"word_dropout={self.word_dropout}, presence={self.presence}"
 
 
 class Window(nn.Module):

@@ -94,6 +94,10 @@ class Model(Settings):
     )
     dropout: Share = Field(0.5, description="of embeddings and layers")
     word_dropout: Share = Field(0.0, description="share of words left out in training")
+    presence: bool = Field(
+        False, description="whether a word counts once in a document, however often it occurs"
+    )
+    scale: float = Field(1.0, gt=0, description="factor of the embeddings")
 
 
 class Classifier(Predictor):
