@@ -87,7 +87,7 @@ def measure_peer(
 ) -> tuple[str, dict[str, float]]:
     """Train a model of RecBole with its own settings, and rank its scores as we rank ours.
 
-    The scores of a training that has finished are kept in the folder, and not computed again.
+    Its scores stay in the folder as MODEL.npz: remove the file to train it again.
 
     Returns: how long it was trained, and the metrics of the task
     """
@@ -95,20 +95,13 @@ def measure_peer(
     for kind, names in (("users", ratings.users), ("items", ratings.items)):
         (folder / f"{kind}.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
     scores = folder / f"{name}.npz"
-    if not _finished(scores):
+    if not scores.is_file():
         _train(environment, folder, name, minutes)
     with np.load(scores) as file:
         epochs = f"{file['epochs']} epochs" + ("" if file["finished"] else ", out of time")
         valid, test = (Scored(torch.from_numpy(file[split])) for split in ("valid", "test"))
     found, held_out = task.evaluate(valid), task.evaluate(test)
     return epochs, {key: (held_out if key.startswith("test") else found)[key] for key in found}
-
-
-def _finished(scores: Path) -> bool:
-    if not scores.is_file():
-        return False
-    with np.load(scores) as file:
-        return bool(file["finished"])
 
 
 def _train(environment: Path, folder: Path, name: str, minutes: float) -> None:
