@@ -44,6 +44,12 @@ ROWS = {
         "Multi30k en→de", "Transformer-tiny, post-norm", "multi30k", ("bleu",),
         ("model.norm=post",),
     ),
+    "en-de-long": Row(
+        "Multi30k en→de", "Transformer-tiny, post-norm, 60 epochs of large batches", "multi30k",
+        ("bleu",),
+        ("model.norm=post", "data.tokens=4800", "training.lr=0.004", "training.epochs=60",
+         "training.average=5", "training.precision=bfloat16"),
+    ),
     "de-en": Row("Multi30k de→en", "Bahdanau, 256 units", "multi30k-de-en", ("bleu",)),
     "en-fr-additive": Row("Multi30k en→fr", "Luong, additive score", "multi30k-en-fr", ("bleu",)),
     "en-fr-general": Row(

@@ -75,7 +75,7 @@ CASES: dict[str, Case] = {
         lambda m: m.output(m(ids(B, T))),
     ),
     "document classifier": of(
-        lambda: DocumentClassifier(SOURCE, 3, dim=5, hidden=4, word_dropout=0.1),
+        lambda: DocumentClassifier(SOURCE, 3, dim=5, hidden=4, word_dropout=0.1, presence=True),
         lambda m: m(ids(B, 3, S), torch.full((B, 3), 4), torch.tensor([3, 2])).logits,
     ),
     "pair classifier": of(
