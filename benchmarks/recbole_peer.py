@@ -23,7 +23,7 @@ PACKAGES = (
     *("tabulate", "plotly", "texttable", "psutil", "colorlog==4.7.2", "colorama==0.4.4"),
 )
 MODELS = ("BPR", "SASRec")
-# keep freed memory: without it a batch of SASRec takes half as long again
+# glibc keeps freed memory for the next batch, instead of returning it to the system
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 SAMPLE = "recbole/dataset_example/ml-100k/ml-100k"  # in its package
 
