@@ -107,6 +107,18 @@ def test_what_a_prior_holds_in_the_padding_does_not_matter():
         assert layer(x, **given, prior=dirty).document.equal(expected)
 
 
+def test_a_word_with_a_prior_of_zero_is_left_out():
+    layer, x = make(), documents()
+    prior = torch.ones(B, S, W, dtype=torch.float64)
+    prior[:, :, -1], prior[:, -1] = 0.0, 0.0
+    found = layer(x, prior=prior)
+    words, sentences = torch.full((B, S), W - 1), torch.full((B,), S - 1)
+    expected = layer(x, word_lengths=words, sentence_lengths=sentences)
+    torch.testing.assert_close(found.document, expected.document)
+    nothing = layer(x, prior=torch.zeros_like(prior)).document
+    assert nothing.equal(torch.zeros_like(nothing))
+
+
 def test_without_lengths_everything_is_real():
     layer, x = make(), documents()
     found = layer(x)
@@ -292,6 +304,9 @@ def test_bad_inputs_raises_a_helpful_error():
         layer(x, sentence_lengths=SENTENCES - 1)
     with pytest.raises(ValueError, match=r"prior should be \(3, 5, 7\) .* got \(3, 5\)"):
         layer(x, prior=torch.ones(B, S))
+    for wrong in (-1.0, torch.nan):
+        with pytest.raises(ValueError, match="prior should be at least 0; it has"):
+            layer(x, prior=torch.ones(B, S, W).index_fill(2, torch.tensor([1]), wrong))
     with pytest.raises(TypeError, match="word_lengths should be integers"):
         layer(x, word_lengths=WORDS > 0)
     wrong = HierarchicalAttention(D, word_encoder=lambda x, lengths: x[..., :5]).double()

@@ -58,7 +58,7 @@ class AttentionPooling(nn.Module):
         Args:
             x: (..., L, dim)
             mask: which is real: lengths (...,), bool (..., L) with True = real, or a Mask
-            prior: positive numbers π (..., L) that the weights are multiplied by before they are
+            prior: numbers π ≥ 0 (..., L) that the weights are multiplied by before they are
                 normalized, α ∝ π exp(uᵀ u_w)
             return_map: also return the lazy map, (..., 1, L)
 
@@ -66,6 +66,8 @@ class AttentionPooling(nn.Module):
         """
         if x.dim() < 2 or x.shape[-1] != self.dim:
             raise ValueError(f"x should be (..., length, {self.dim}), got {tuple(x.shape)}")
+        if prior is not None and can_inspect_values(prior) and not bool((prior >= 0).all()):
+            raise ValueError("prior should be at least 0; it has negative numbers or NaN")
         mask = padding_mask(mask, x)
         x = zero_padding(x, mask)
         key = torch.tanh(self.projection(x)).to(x.dtype)  # (..., L, hidden)
@@ -150,8 +152,8 @@ class HierarchicalAttention(nn.Module):
             words: (B, S, W, dim)
             word_lengths: words of each sentence, (B, S); all W if not given
             sentence_lengths: sentences of each document, (B,); all S if not given
-            prior: positive numbers π (B, S, W) that the weights of words are multiplied by before
-                they are normalized; those of a sentence are multiplied by the sum of its words'
+            prior: numbers π ≥ 0 (B, S, W) that the weights of words are multiplied by before they
+                are normalized; those of a sentence are multiplied by the sum of its words'
 
         Returns: the documents (B, sentence_dim) and both maps
         """

@@ -68,10 +68,14 @@ class Choices(NamedTuple):
     past: Tensor  # (B, L), the latest first
     lengths: Tensor  # (B,)
     chosen: Tensor  # (B,)
+    had: Tensor  # bool (B, items): what they had chosen before
 
 
 class RecommendTask(ConfiguredTask):
     """Ratings: each user's last choice is for test, the one before it for validation.
+
+    A choice is predicted among the items that a user does not have yet, or among all items if
+    some user chooses an item twice.
 
     With `generated = "opposites"` only the last choice of a user can be predicted: whole users
     are held out instead.
@@ -98,6 +102,7 @@ class RecommendTask(ConfiguredTask):
         split = _by_user if opposites else _by_time
         self.train, self.valid, self.test = split(self.ratings)
         self._order = shuffled_epochs(len(self.train), seed)
+        self._always_new = all(len({*items}) == len(items) for items in self.ratings.histories)
 
     def build(self) -> nn.Module:
         """Build a fresh model for these users and items."""
@@ -114,8 +119,10 @@ class RecommendTask(ConfiguredTask):
         return self._choices([self.train[place] for place in places])
 
     def loss(self, model: nn.Module, batch: Choices) -> Loss:
-        """Return the cross entropy of the choice among all items, summed."""
+        """Return the cross entropy of the choice among the items that could be chosen, summed."""
         scores = model(*batch[:4]).scores
+        if self._always_new:
+            scores = scores.masked_fill(batch.had, -torch.inf)
         return Loss(F.cross_entropy(scores, batch.chosen, reduction="sum"), len(batch.chosen))
 
     @torch.no_grad()
@@ -158,10 +165,19 @@ class RecommendTask(ConfiguredTask):
         pasts = [histories[user][max(0, t - longest) : t][::-1] for user, t in moments]
         lengths = torch.tensor([len(past) for past in pasts])
         past = np.zeros((len(moments), max(1, int(lengths.max()))), np.int64)
-        for row, items in enumerate(pasts):
+        had = np.zeros((len(moments), len(self.ratings.items)), bool)
+        for row, (items, (user, t)) in enumerate(zip(pasts, moments, strict=True)):
             past[row, : len(items)] = items
+            had[row, histories[user][:t]] = True
         chosen = torch.tensor([int(histories[user][t]) for user, t in moments])
-        return Choices(users + 1, self.profiles[users], torch.from_numpy(past), lengths, chosen)
+        return Choices(
+            users + 1,
+            self.profiles[users],
+            torch.from_numpy(past),
+            lengths,
+            chosen,
+            torch.from_numpy(had),
+        )
 
     def _ranked(
         self, moments: list[tuple[int, int]], model: nn.Module | None
@@ -181,10 +197,8 @@ class RecommendTask(ConfiguredTask):
         for batch, some in parts if model is None else shared(parts, model):
             scores = popular.repeat(len(some), 1) if model is None else model(*batch[:4]).scores
             target = scores.gather(1, batch.chosen.unsqueeze(1))
-            above, level = scores > target, ~(scores < target)  # level: those above as well
-            for row, (user, t) in enumerate(some):
-                had = torch.from_numpy(self.ratings.histories[user][:t])
-                above[row, had] = level[row, had] = False
+            above = (scores > target) & ~batch.had
+            level = ~(scores < target) & ~batch.had  # those above as well
             level.scatter_(1, batch.chosen.unsqueeze(1), False)
             rank = (above.sum(1) + level.sum(1)) // 2  # 0 is the best
             found = rank[rank < TOP]
