@@ -87,7 +87,8 @@ def measure_peer(
 ) -> tuple[str, dict[str, float]]:
     """Train a model of RecBole with its own settings, and rank its scores as we rank ours.
 
-    Its scores stay in the folder as MODEL.npz: remove the file to train it again.
+    Its scores stay in the folder as MODEL.npz. A model that was out of time goes on from its best
+    epoch; to train one anew, remove the file and those of saved/.
 
     Returns: how long it was trained, and the metrics of the task
     """
@@ -95,7 +96,7 @@ def measure_peer(
     for kind, names in (("users", ratings.users), ("items", ratings.items)):
         (folder / f"{kind}.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
     scores = folder / f"{name}.npz"
-    if not scores.is_file():
+    if not scores.is_file() or not np.load(scores)["finished"]:
         _train(environment, folder, name, minutes)
     with np.load(scores) as file:
         epochs = f"{file['epochs']} epochs" + ("" if file["finished"] else ", out of time")

@@ -3,9 +3,9 @@
     python recbole_scores.py FOLDER MODEL MINUTES
 
 FOLDER has the dataset ml-100k in atomic files, users.txt and items.txt. After MINUTES the best
-epoch so far is taken. The scores of all items for each user, before the last choice but one and
-before the last, are written to MODEL.npz. It imports nothing of regard, since RecBole needs older
-packages.
+epoch so far is taken; the next call goes on from it. The scores of all items for each user, before
+the last choice but one and before the last, are written to MODEL.npz. It imports nothing of regard,
+since RecBole needs older packages.
 """
 
 import sys
@@ -53,6 +53,16 @@ def scores(model, loader, dataset, users, items):
     return found
 
 
+def resume(trainer, file):
+    """Go on from the best epoch; `resume_checkpoint` of RecBole cannot read it with this torch."""
+    best = torch.load(file, weights_only=False)
+    trainer.saved_model_file = str(file)
+    trainer.start_epoch = best["epoch"] + 1
+    trainer.cur_step, trainer.best_valid_score = best["cur_step"], best["best_valid_score"]
+    trainer.model.load_state_dict(best["state_dict"])
+    trainer.optimizer.load_state_dict(best["optimizer"])
+
+
 def main(folder, name, minutes):
     sys.argv = sys.argv[:1]  # which RecBole reads as settings
     place = {"data_path": str(folder), "checkpoint_dir": str(folder / "saved")}
@@ -64,10 +74,13 @@ def main(folder, name, minutes):
     train, valid, test = data_preparation(config, dataset)
     model = get_model(name)(config, train.dataset).to(config["device"])
     trainer = get_trainer(config["MODEL_TYPE"], name)(config, model)
-    end, epochs = time.monotonic() + 60 * minutes, []
+    for file in sorted((folder / "saved").glob(f"{name}-*.pth"))[-1:]:
+        resume(trainer, file)
+    end, last = time.monotonic() + 60 * minutes, 0
 
     def after_epoch(epoch, score):
-        epochs.append(epoch)
+        nonlocal last
+        last = epoch + 1
         if time.monotonic() > end:
             raise OutOfTimeError
 
@@ -85,7 +98,7 @@ def main(folder, name, minutes):
             split: scores(model, loader, dataset, users, items)
             for split, loader in (("valid", valid), ("test", test))
         }
-    np.savez(folder / f"{name}.npz", epochs=len(epochs), finished=finished, **found)
+    np.savez(folder / f"{name}.npz", epochs=last, finished=finished, **found)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,11 @@ GRID = {
     "model.dropout": (0.0, 0.3),
 }
 LAST, RECENCY, SELF = "model.last_item=true", "model.recency=true", "model.self_attention=1"
-VARIANTS = ((), (LAST,), (RECENCY,), (SELF,), (LAST, RECENCY), (LAST, RECENCY, SELF))
+NEW = "loss.among=new"
+VARIANTS = (
+    *((), (LAST,), (RECENCY,), (SELF,), (LAST, RECENCY), (LAST, RECENCY, SELF)),
+    (LAST, RECENCY, SELF, NEW),
+)
 
 
 def measure(settings: list[str]) -> dict[str, float]:

@@ -60,6 +60,14 @@ class Data(Settings):
         return self
 
 
+class LossSettings(Settings):
+    """The table `[loss]`."""
+
+    among: Literal["all", "new"] = Field(
+        "all", description="items a choice is learned among: all, or those its user does not have"
+    )
+
+
 class Choices(NamedTuple):
     """Users at some moment, and what they chose then."""
 
@@ -74,27 +82,32 @@ class Choices(NamedTuple):
 class RecommendTask(ConfiguredTask):
     """Ratings: each user's last choice is for test, the one before it for validation.
 
-    A choice is predicted among the items that a user does not have yet, or among all items if
-    some user chooses an item twice.
-
     With `generated = "opposites"` only the last choice of a user can be predicted: whole users
     are held out instead.
 
     Args:
         data: the ratings
         model: options of the model
+        loss: how it is trained
         seed: of the order of batches, and of generated viewers
         run: a run directory whose ratings are used
     """
 
     predictor = Recommender
-    tables = (("data", Data), ("model", Model))
+    tables = (("data", Data), ("model", Model), ("loss", LossSettings))
     unit = "choices"
     metric = "ndcg"
     larger_is_better = True
 
-    def __init__(self, data: Data, model: Model, seed: int = 1, run: Path | None = None) -> None:
-        self.data, self.model, self.seed = data, model, seed
+    def __init__(
+        self,
+        data: Data,
+        model: Model,
+        loss: LossSettings,
+        seed: int = 1,
+        run: Path | None = None,
+    ) -> None:
+        self.data, self.model, self.loss_settings, self.seed = data, model, loss, seed
         stored = stored_file(run, TABLES)
         self.ratings = load_ratings(stored) if stored else _read(data, seed)
         self.profiles = torch.from_numpy(self.ratings.user_profiles.rows)
@@ -102,7 +115,13 @@ class RecommendTask(ConfiguredTask):
         split = _by_user if opposites else _by_time
         self.train, self.valid, self.test = split(self.ratings)
         self._order = shuffled_epochs(len(self.train), seed)
-        self._always_new = all(len({*items}) == len(items) for items in self.ratings.histories)
+        if loss.among == "new" and any(
+            len({*items}) < len(items) for items in self.ratings.histories
+        ):
+            raise ValueError(
+                "[loss] among = 'new' needs choices that are new to their user, but some user of "
+                "this data chose an item again; use among = 'all'"
+            )
 
     def build(self) -> nn.Module:
         """Build a fresh model for these users and items."""
@@ -119,9 +138,9 @@ class RecommendTask(ConfiguredTask):
         return self._choices([self.train[place] for place in places])
 
     def loss(self, model: nn.Module, batch: Choices) -> Loss:
-        """Return the cross entropy of the choice among the items that could be chosen, summed."""
+        """Return the cross entropy of the choice among all items, or those that are new, summed."""
         scores = model(*batch[:4]).scores
-        if self._always_new:
+        if self.loss_settings.among == "new":
             scores = scores.masked_fill(batch.had, -torch.inf)
         return Loss(F.cross_entropy(scores, batch.chosen, reduction="sum"), len(batch.chosen))
 
