@@ -195,6 +195,15 @@ def test_the_first_step_which_compiles_tells_no_pace(tmp_path, largest, configur
     assert displayed.steps == [2, 3, 5, 6]
 
 
+@pytest.fixture
+def hangup():
+    """SIGHUP as in a terminal; it is ignored where the tests themselves run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_the_rest_is_as_if_it_had_not_come(tmp_path, largest, configure, number):
     config = configure(epochs=3, lr=0.01)
@@ -207,6 +216,15 @@ def test_a_signal_saves_and_the_rest_is_as_if_it_had_not_come(tmp_path, largest,
     assert train(largest(), config, tmp_path / "run", resume=True).reason == "epochs"
     whole, parts = (tmp_path / name / "model.safetensors" for name in ("whole", "run"))
     assert whole.read_bytes() == parts.read_bytes()
+
+
+@pytest.mark.usefixtures("hangup")
+def test_under_nohup_training_goes_on_when_the_terminal_is_closed(tmp_path, largest, configure):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    outcome = train(
+        largest(), configure(steps=9), tmp_path / "run", progress=Signal(signal.SIGHUP, 7)
+    )
+    assert (outcome.reason, outcome.step) == ("steps", 9)
 
 
 def test_a_finished_run_stays_as_it_is_unless_more_is_asked_for(tmp_path, largest, configure):
