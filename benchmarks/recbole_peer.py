@@ -96,13 +96,19 @@ def measure_peer(
     for kind, names in (("users", ratings.users), ("items", ratings.items)):
         (folder / f"{kind}.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
     scores = folder / f"{name}.npz"
-    if not scores.is_file() or not np.load(scores)["finished"]:
+    if not (scores.is_file() and _finished(scores)):
         _train(environment, folder, name, minutes)
     with np.load(scores) as file:
         epochs = f"{file['epochs']} epochs" + ("" if file["finished"] else ", out of time")
         valid, test = (Scored(torch.from_numpy(file[split])) for split in ("valid", "test"))
     found, held_out = task.evaluate(valid), task.evaluate(test)
     return epochs, {key: (held_out if key.startswith("test") else found)[key] for key in found}
+
+
+def _finished(scores: Path) -> bool:
+    """Whether the model of these scores was trained to its end."""
+    with np.load(scores) as file:
+        return bool(file["finished"])
 
 
 def _train(environment: Path, folder: Path, name: str, minutes: float) -> None:
