@@ -46,6 +46,16 @@ def test_what_the_model_writes_is_right_and_anything_else_is_wrong(run, tmp_path
     assert sum(edit["count"] for edit in found["confusions"]) == len(written[1])
 
 
+def test_samples_are_measured_by_the_one_that_the_others_agree_with(run, tmp_path, capsys):
+    (written,) = regard.load(run).translate(["hello"], mbr=5)
+    file = tmp_path / "pairs.tsv"
+    file.write_text(f"hello\t{written.text}\n")
+    assert main(["evaluate", str(run), "--data", str(file), "--mbr", "5", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mbr"] == 5
+    assert found["metrics"]["exact"]["value"] == 1.0
+
+
 def test_the_test_split_of_the_run_is_the_default(run, capsys):
     assert main(["evaluate", str(run), "--beam", "1"]) == 0
     printed = capsys.readouterr()
@@ -175,6 +185,7 @@ def test_pairs_of_another_file_have_the_columns_of_the_run(run, tmp_path, capsys
     [
         (["--split", "train"], 2, "test or valid"),
         (["--data", "nowhere.tsv"], 1, "nowhere.tsv"),
+        (["--mbr", "5", "--penalty", "1"], 2, "are for searching, not for --mbr"),
         (["--data", "a", "--data", "b", "--data", "c"], 2, "once, or twice"),
     ],
 )

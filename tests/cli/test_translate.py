@@ -100,6 +100,16 @@ def test_draws_depend_on_the_line_and_the_seed_not_on_the_buffer(translate):
     assert len(translate(given, *options, "--n-best", "3")[1].splitlines()) == 15
 
 
+def test_mbr_writes_one_of_its_samples_for_each_line(translate):
+    options = ["--seed", "3", "--temperature", "2"]
+    drawn = translate(b"abcdef\nhello\n", "--sample", "--n-best", "5", *options)[1]
+    written = translate(b"abcdef\nhello\n", "--mbr", "5", *options)[1].splitlines()
+    samples = [line.split("\t") for line in drawn.splitlines()]
+    for number, text in enumerate(written, 1):
+        assert text in [own for line, _, own in samples if line == str(number)]
+    assert len(written) == 2
+
+
 def test_a_prefix_begins_every_translation(translate):
     _, out, _ = translate(b"abc\nxyz\nq\n", "--prefix", "he", "--buffer", "2")
     assert all(line.startswith("he") for line in out.splitlines())
@@ -165,7 +175,10 @@ def test_what_is_not_utf8_is_refused_with_its_number(run):
         (["--beam", "0"], 2, "--beam"),
         (["--n-best", "7", "--beam", "2"], 2, "needs a --beam of 7"),
         (["--top-k", "3"], 2, "need --sample"),
-        (["--sample", "--penalty", "1"], 2, "are for searching, not for --sample"),
+        (["--sample", "--penalty", "1"], 2, "are for searching, not for samples"),
+        (["--mbr", "5", "--beam", "3"], 2, "are for searching, not for samples"),
+        (["--mbr", "5", "--sample"], 2, "--mbr samples by itself"),
+        (["--mbr", "1"], 2, "--mbr"),
         (["--length", "3"], 2, "--length is not an option of the task translate"),
         (["--sample", "--temperature", "0"], 1, "temperature should be above 0"),
         (["--trace", "no/such/place.attn"], 1, "does not exist"),

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 import regard
 from regard.data import generate, train_tokenizer
 from regard.decoding import Limits
+from regard.evaluation import consensus
 from regard.tasks import Translation, Translator
 from regard.tasks.variants import build_model
 
@@ -137,6 +138,30 @@ def test_draws_depend_on_the_seed_and_the_number_of_a_text(run):
     assert translator.translate(["abcdef"], sampling=sampling, first=1)[0].text == both[1].text
     (several,) = translator.translate(["abcdef"], sampling=sampling, n_best=5)
     assert len({one.text for one in several}) > 1
+
+
+def test_mbr_returns_the_sample_that_the_others_agree_with(run):
+    translator = regard.load(run)
+    texts, sampling = ["abcdef", "hello", ""], {"seed": 3, "temperature": 1.5}
+    drawn = translator.translate(texts, sampling=sampling, n_best=7)
+    best = translator.translate(texts, sampling=sampling, mbr=7, return_map=True)
+    for samples, one in zip(drawn, best, strict=True):
+        chosen = samples[consensus([sample.text for sample in samples])]
+        assert (one.text, one.score) == (chosen.text, chosen.score)
+        assert one.map.shape == (len(one.tokens), len(one.source))
+    assert len({sample.text for sample in drawn[0]}) > 1
+
+
+def test_mbr_samples_with_a_temperature_of_its_own(run):
+    translator = regard.load(run)
+    (own,) = translator.translate(["abcdef"], mbr=5)
+    assert own == translator.translate(["abcdef"], mbr=5, sampling={"temperature": 0.7})[0]
+
+
+@pytest.mark.parametrize("options", [{"mbr": 1}, {"mbr": 5, "beam": 2}, {"mbr": 5, "n_best": 2}])
+def test_mbr_needs_several_samples_and_nothing_else(run, options):
+    with pytest.raises(ValueError, match=r"mbr chooses one of 2 samples|n_best should be"):
+        regard.load(run).translate(["abc"], **options)
 
 
 @pytest.mark.parametrize("kind", ["characters", "words"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Beam, Device, Json, Penalty, Run, flag, option
+from regard.cli.options import Beam, Device, Json, Mbr, Penalty, Run, flag, option
 from regard.cli.output import sanitize, write_json
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def evaluate(
     ] = None,
     beam: Beam = None,
     penalty: Penalty = None,
+    mbr: Mbr = None,
     shown: Annotated[
         int | None, option("translate: worst cases to show. [default: 5]", "N", 0)
     ] = None,
@@ -63,7 +64,7 @@ def evaluate(
     settings = _file_settings(changes, data)
     if task != "translate":
         given = {
-            "--split": split, "--beam": beam, "--penalty": penalty,
+            "--split": split, "--beam": beam, "--penalty": penalty, "--mbr": mbr,
             "--shown": shown, "--lowercase": lowercase or None, "--alignments": alignments,
         }  # fmt: skip
         for name, value in given.items():
@@ -94,17 +95,20 @@ def evaluate(
     pairs = model.read(data, **settings) if data else model.pairs(split or "test")
     if alignments is not None:
         return _score_alignments(model, pairs, alignments, first=int(one_based), as_json=as_json)
+    if mbr is not None and (beam is not None or penalty is not None):
+        raise typer.BadParameter("--beam and --penalty are for searching, not for --mbr")
+    searching = {"beam": beam or 5, "penalty": 0.6 if penalty is None else penalty}
     print(f"translating {len(pairs):,} pairs", file=sys.stderr)
     report = evaluate_translator(
         model,
         pairs,
         shown=5 if shown is None else shown,
         bleu_options={"lowercase": True} if lowercase else {},
-        beam=beam or 5,
-        penalty=0.6 if penalty is None else penalty,
+        **(searching if mbr is None else {"mbr": mbr}),
     )
     if as_json:
-        write_json({"beam": beam or 5, **report.as_dict()}, indent=2)
+        how = {"beam": searching["beam"]} if mbr is None else {"mbr": mbr}
+        write_json({**how, **report.as_dict()}, indent=2)
     else:
         print(sanitize(_table(report)))
 

@@ -44,6 +44,10 @@ Penalty = Annotated[
     float | None,
     option("translate: length penalty, Wu et al. 2016, eq. 14. [default: 0.6]", "X", least=0.0),
 ]
+Mbr = Annotated[
+    int | None,
+    option("translate: of N samples, the one most like the others (minimum Bayes risk).", "N", 2, 1000),
+]
 Count = Annotated[int | None, option("recommend: items per user.", least=1, most=1_000_000)]
 Set = Annotated[
     list[str] | None,

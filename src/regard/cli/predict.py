@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.inputs import Record, in_batches, read_records
-from regard.cli.options import Beam, Count, Device, Penalty, Run, Text, file_option, flag, option
+from regard.cli.options import (
+    Beam,
+    Count,
+    Device,
+    Mbr,
+    Penalty,
+    Run,
+    Text,
+    file_option,
+    flag,
+    option,
+)
 from regard.cli.output import StatusLine, check_output, to_json, write
 from regard.cli.predict_files import predict_files
 from regard.cli.translate import SAMPLING, TRACED, BatchTranslator, store_trace
@@ -50,6 +61,7 @@ def predict(
         bool, flag("--scores", "translate: log-probability and a tab before texts.")
     ] = False,
     sample: Annotated[bool, flag("--sample", "translate: sample instead of searching.")] = False,
+    mbr: Mbr = None,
     temperature: Annotated[
         float | None, option("language, --sample: 0 takes the likeliest token.", "X")
     ] = None,

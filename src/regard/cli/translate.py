@@ -34,10 +34,15 @@ class BatchTranslator:
         sampling = {name: given.pop(name) for name in SAMPLING if name in given}
         self.sampled = given.pop("sample", False)
         beam = given.get("beam", BEAM)
+        if "mbr" in given:
+            if self.sampled or "n_best" in given:
+                raise typer.BadParameter("--mbr samples by itself, and chooses one translation")
+            self.sampled = True
         if sampling and not self.sampled:
-            raise typer.BadParameter("--temperature, --top-k, --top-p and --seed need --sample")
+            needs = "--temperature, --top-k, --top-p and --seed need --sample or --mbr"
+            raise typer.BadParameter(needs)
         if self.sampled and {"beam", "penalty"} & set(given):
-            raise typer.BadParameter("--beam and --penalty are for searching, not for --sample")
+            raise typer.BadParameter("--beam and --penalty are for searching, not for samples")
         if self.n_best > beam and not self.sampled:
             raise typer.BadParameter(f"--n-best {self.n_best} needs a --beam of {self.n_best}")
         self.options: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """Metrics of predicted texts, their confidence intervals, and the errors behind them."""
 
+from regard.evaluation.consensus import consensus
 from regard.evaluation.edits import Edit, Mistake, confusions, distance, edits, worst
 from regard.evaluation.metrics import (
     CorpusScore,
@@ -30,6 +31,7 @@ __all__ = [
     "bootstrap",
     "chrf",
     "confusions",
+    "consensus",
     "distance",
     "edits",
     "error_rate",

@@ -16,6 +16,7 @@ from regard.data import Pairs, Tokenizer, collate, load_tokenizer
 from regard.data.tokenizer_vocabulary import VocabularyTokenizer
 from regard.decoding import Hypothesis, Limits, OnStep, batched, greedy, sample
 from regard.decoding import beam as beam_search
+from regard.evaluation import consensus
 from regard.export import CTranslate2Model
 from regard.tasks.parallel_corpus import Data, Splits, read_files
 from regard.tasks.predictor import Predictor, check_inputs, check_traceable, field
@@ -30,6 +31,7 @@ from regard.visual.notebook import matrix_html
 
 SOURCE, TARGET = "tokenizer.source.json", "tokenizer.target.json"
 LONGEST_REPR = 60  # letters of a translation that its repr shows
+MBR_TEMPERATURE = 0.7
 LIKELIEST = 5  # next tokens that a trace keeps for each position
 
 
@@ -63,6 +65,7 @@ class Options(TypedDict, total=False):
     return_map: bool
     penalty: float
     sampling: Mapping[str, Any] | None
+    mbr: int | None
     prefix: Sequence[str] | None
     limits: Limits
     copy_unknown: bool
@@ -136,6 +139,7 @@ class Translator(Predictor):
         return_map: bool = False,
         penalty: float = 0.6,
         sampling: Mapping[str, Any] | None = None,
+        mbr: int | None = None,
         prefix: Sequence[str] | None = None,
         limits: Limits = Limits(),  # noqa: B008
         copy_unknown: bool = False,
@@ -152,6 +156,9 @@ class Translator(Predictor):
             penalty: length penalty of the beam, see `regard.decoding.beam`
             sampling: sample translations, with options of `regard.decoding.sample`: temperature,
                 top_k, top_p, seed
+            mbr: draw this many samples and return the one that is most like the others, by chrF:
+                minimum Bayes risk. Eikema & Aziz 2020; with a temperature of 0.7 unless `sampling`
+                has another
             prefix: what each translation must begin with
             limits: how long they may become
             copy_unknown: write for an unknown token the source token with the largest weight.
@@ -165,6 +172,13 @@ class Translator(Predictor):
         check_inputs(inputs, "texts")
         if sampling is None and not 1 <= n_best <= beam:
             raise ValueError(f"n_best should be from 1 to beam={beam}, got {n_best}")
+        if mbr is not None:
+            if mbr < 2 or beam > 1 or n_best > 1:
+                raise ValueError(
+                    "mbr chooses one of 2 samples or more, without beam and n_best, got "
+                    f"mbr={mbr}, beam={beam}, n_best={n_best}"
+                )
+            sampling = {"temperature": MBR_TEMPERATURE, **(sampling or {})}
         if sampling is not None and (beam > 1 or n_best < 1):
             raise ValueError(f"sampling needs beam=1 and n_best ≥ 1, got {beam} and {n_best}")
         if prefix is not None and (isinstance(prefix, str) or len(prefix) != len(inputs)):
@@ -182,7 +196,10 @@ class Translator(Predictor):
         if sampling is not None:
             if isinstance(self.model, CTranslate2Model):
                 raise ValueError("samples of CTranslate2 have no seed: sample with the run itself")
-            found = _samples(self.model, sources, n_best, first, {**options, **sampling})
+            each = n_best if mbr is None else mbr
+            found = _samples(self.model, sources, each, first, {**options, **sampling})
+            if mbr is not None:
+                found = [[self._most_agreed(samples)] for samples in found]
         else:
             found = self._search(sources, beam, options, n_best=n_best, penalty=penalty)
         if not all(best and np.isfinite(best[0].score) for best in found):
@@ -369,6 +386,10 @@ class Translator(Predictor):
         kept = (map, best.maps) if return_map else (None, None)
         tokens = self.target.tokens(best.tokens)
         return Translation(text, tokens, best.score, kept[0], read, kept[1])
+
+    def _most_agreed(self, samples: list[Hypothesis]) -> Hypothesis:
+        """The sample whose text is most like those of the others."""
+        return samples[consensus([self.target.decode(sample.tokens) for sample in samples])]
 
     def _copied(self, given: Any, ids: Sequence[int], map: Tensor) -> str:
         """The text with each unknown token replaced by the source token of the largest weight."""
