@@ -29,6 +29,9 @@ def evaluate(
     beam: Beam = None,
     penalty: Penalty = None,
     mbr: Mbr = None,
+    temperature: Annotated[
+        float | None, option("translate, --mbr: of the samples. [default: 0.7]", "X")
+    ] = None,
     shown: Annotated[
         int | None, option("translate: worst cases to show. [default: 5]", "N", 0)
     ] = None,
@@ -65,6 +68,7 @@ def evaluate(
     if task != "translate":
         given = {
             "--split": split, "--beam": beam, "--penalty": penalty, "--mbr": mbr,
+            "--temperature": temperature,
             "--shown": shown, "--lowercase": lowercase or None, "--alignments": alignments,
         }  # fmt: skip
         for name, value in given.items():
@@ -97,14 +101,17 @@ def evaluate(
         return _score_alignments(model, pairs, alignments, first=int(one_based), as_json=as_json)
     if mbr is not None and (beam is not None or penalty is not None):
         raise typer.BadParameter("--beam and --penalty are for searching, not for --mbr")
+    if temperature is not None and mbr is None:
+        raise typer.BadParameter("--temperature needs --mbr")
     searching = {"beam": beam or 5, "penalty": 0.6 if penalty is None else penalty}
+    sampling = {} if temperature is None else {"temperature": temperature}
     print(f"translating {len(pairs):,} pairs", file=sys.stderr)
     report = evaluate_translator(
         model,
         pairs,
         shown=5 if shown is None else shown,
         bleu_options={"lowercase": True} if lowercase else {},
-        **(searching if mbr is None else {"mbr": mbr}),
+        **(searching if mbr is None else {"mbr": mbr, "sampling": sampling}),
     )
     if as_json:
         how = {"beam": searching["beam"]} if mbr is None else {"mbr": mbr}

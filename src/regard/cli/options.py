@@ -46,7 +46,9 @@ Penalty = Annotated[
 ]
 Mbr = Annotated[
     int | None,
-    option("translate: of N samples, the one most like the others (minimum Bayes risk).", "N", 2, 1000),
+    option(
+        "translate: of N samples, the one most like the others (minimum Bayes risk).", "N", 2, 1000
+    ),
 ]
 Count = Annotated[int | None, option("recommend: items per user.", least=1, most=1_000_000)]
 Set = Annotated[
