@@ -17,14 +17,14 @@ from regard.tasks.image import Data, ImagePredictor, read_images
 from regard.training.settings import read_settings
 
 
-def right(run: Path, start: int, stop: int | None) -> torch.Tensor:
+def right(run: Path) -> torch.Tensor:
     """Whether each test image of a run's data is classified correctly, (images,)."""
     predictor = ImagePredictor.from_run(run)
     assert predictor.config is not None
     settings = {**predictor.config.data, "test_limit": None}
     *_, test = read_images(read_settings(Data, settings, "data"), predictor.seed)
-    labels = [test.classes[label] for label in test.labels[start:stop].tolist()]
-    found = predictor.predict(test.pixels[start:stop])
+    labels = [test.classes[label] for label in test.labels.tolist()]
+    found = predictor.predict(test.pixels)
     return torch.tensor([one.label == label for one, label in zip(found, labels, strict=True)])
 
 
@@ -32,14 +32,12 @@ def main() -> None:
     """Print a line for each run."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--start", type=int, default=0, help="first test image")
-    parser.add_argument("--stop", type=int, help="test image after the last")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     first = None
     for run in wanted.runs:
         begin = time.process_time()
-        found = right(run, wanted.start, wanted.stop).double()
+        found = right(run).double()
         line = f"{run}: {found.mean():.2%} of {len(found):,} images"
         if first is not None:
             differs = found - first

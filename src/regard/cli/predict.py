@@ -63,7 +63,8 @@ def predict(
     sample: Annotated[bool, flag("--sample", "translate: sample instead of searching.")] = False,
     mbr: Mbr = None,
     temperature: Annotated[
-        float | None, option("language, --sample: 0 takes the likeliest token.", "X")
+        float | None,
+        option("language, --sample, --mbr: below 1 sharpens; language: 0 is greedy.", "X"),
     ] = None,
     top_k: Annotated[int | None, option("language, --sample: only the N likeliest tokens.")] = None,
     top_p: Annotated[

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import fmean
 
 LENGTHS = range(1, 7)  # of character n-grams, as in chrF
 BETA = 2  # how many times as much recall counts as precision, as in chrF
@@ -43,13 +44,13 @@ def _grams(text: str) -> Grams:
 
 def _f_score(text: Grams, reference: Grams) -> float:
     """chrF, from 0 to 1: precision and recall are means over the lengths that both texts have."""
-    both = [(own, wanted) for own, wanted in zip(text, reference, strict=True) if own and wanted]
-    if not both:
+    precisions, recalls = [], []
+    for own, wanted in zip(text, reference, strict=True):
+        if own and wanted:
+            shared = (own & wanted).total()
+            precisions.append(shared / own.total())
+            recalls.append(shared / wanted.total())
+    if not any(precisions):
         return 0.0
-    shared = [(own & wanted).total() for own, wanted in both]
-    precision = sum(n / own.total() for n, (own, _) in zip(shared, both, strict=True)) / len(both)
-    recall = sum(n / wanted.total() for n, (_, wanted) in zip(shared, both, strict=True)) / len(
-        both
-    )
-    weighted = BETA**2 * precision + recall
-    return (1 + BETA**2) * precision * recall / weighted if weighted else 0.0
+    precision, recall = fmean(precisions), fmean(recalls)
+    return (1 + BETA**2) * precision * recall / (BETA**2 * precision + recall)

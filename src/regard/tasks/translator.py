@@ -170,8 +170,6 @@ class Translator(Predictor):
         Returns: one `Translation` for each, or, with n_best > 1, a list of them for each
         """
         check_inputs(inputs, "texts")
-        if sampling is None and not 1 <= n_best <= beam:
-            raise ValueError(f"n_best should be from 1 to beam={beam}, got {n_best}")
         if mbr is not None:
             if mbr < 2 or beam > 1 or n_best > 1:
                 raise ValueError(
@@ -179,6 +177,8 @@ class Translator(Predictor):
                     f"mbr={mbr}, beam={beam}, n_best={n_best}"
                 )
             sampling = {"temperature": MBR_TEMPERATURE, **(sampling or {})}
+        if sampling is None and not 1 <= n_best <= beam:
+            raise ValueError(f"n_best should be from 1 to beam={beam}, got {n_best}")
         if sampling is not None and (beam > 1 or n_best < 1):
             raise ValueError(f"sampling needs beam=1 and n_best ≥ 1, got {beam} and {n_best}")
         if prefix is not None and (isinstance(prefix, str) or len(prefix) != len(inputs)):
