@@ -50,6 +50,13 @@ ROWS = {
         ("model.norm=post", "data.tokens=4800", "training.lr=0.004", "training.epochs=60",
          "training.average=5", "training.precision=bfloat16"),
     ),
+    "en-de-rotary": Row(
+        "Multi30k en→de", "Transformer-tiny, post-norm, rotary positions, 62 epochs", "multi30k",
+        ("bleu",),
+        ("model.norm=post", "model.position=rotary", "data.tokens=6400", "training.lr=0.005",
+         "training.warmup=2000", "training.weight_decay=0", "training.precision=bfloat16",
+         "training.epochs=62", "training.evaluate_every=304", "training.average=5"),
+    ),
     "de-en": Row("Multi30k de→en", "Bahdanau, 256 units", "multi30k-de-en", ("bleu",)),
     "en-fr-additive": Row("Multi30k en→fr", "Luong, additive score", "multi30k-en-fr", ("bleu",)),
     "en-fr-general": Row(
@@ -58,6 +65,11 @@ ROWS = {
     ),
     "en-fr-gnmt": Row("Multi30k en→fr", "GNMT, 4 + 4 layers", "multi30k-en-fr-gnmt", ("bleu",)),
     "pronounce": Row("CMUDict", "Bahdanau, 2 layers of 256", "pronounce", ("wer", "per")),
+    "pronounce-320": Row(
+        "CMUDict", "Bahdanau, 2 layers of 320, 32 epochs", "pronounce", ("wer", "per"),
+        ("model.embedding=64", "model.hidden=320", "data.sentences=256", "training.epochs=32",
+         "training.evaluate_every=804", "training.warmup=400", "training.precision=bfloat16"),
+    ),
     "ko-en": Row("Tatoeba ko→en", "Transformer-tiny", "tatoeba", ("chrf", "bleu")),
 }  # fmt: skip
 """The rows of the table by name."""

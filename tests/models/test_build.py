@@ -25,6 +25,13 @@ def test_every_kind_has_three_presets():
     assert all(set(presets) == {"tiny", "small", "base"} for presets in PRESETS.values())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_presets_grow_from_tiny_to_base(kind):
+    with torch.device("meta"):
+        sizes = [parameters(of(kind, preset)) for preset in ("tiny", "small", "base")]
+    assert 2 * sizes[0] < sizes[1] < sizes[2] / 2
+
+
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch's own advice to its users
 def test_the_presets_of_the_transformer_are_the_known_ones():
     tiny, base = PRESETS["transformer"]["tiny"], PRESETS["transformer"]["base"]
