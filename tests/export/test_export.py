@@ -38,7 +38,7 @@ SOURCES = [[5, 7, 11, 4, 9], [6], [], [13, 8, 21]]
 
 def transformer(**options):
     torch.manual_seed(1)
-    model = build("transformer", "tiny", **WORDS, **TINY, **options).eval()
+    model = build("transformer", "tiny", **WORDS, **(TINY | options)).eval()
     with torch.no_grad():
         model.output.bias[:2] = -50.0  # tokens that searches never emit
     return model
@@ -102,7 +102,7 @@ RECURRENT = {"hidden": 6, "embedding": 5}
     "make",
     [
         transformer,
-        partial(transformer, norm="pre", position="rotary", kv_heads=1),
+        partial(transformer, norm="pre", position="rotary", kv_heads=1, layers=2),  # shared
         partial(transformer, position="alibi", score="general"),
         partial(build, "luong", "tiny", **WORDS, **RECURRENT, cell="lstm", feeding=True),
         partial(build, "bahdanau", "tiny", **WORDS, **RECURRENT),

@@ -177,7 +177,9 @@ def recording(model: Model, wanted: bool) -> Iterator[Callable[[], Weights | Non
     with record() as calls:
 
         def last_step() -> Weights:
-            found = {names[c.module]: _weights(c) for c in calls if c.module in names}
+            # by role and order: where modules are shared, torch.export calls stand-ins of them
+            own = [c for c in calls if getattr(c.module, "role", None) == ENCODER_DECODER]
+            found = dict(zip(names.values(), map(_weights, own), strict=True))
             calls.clear()
             return found
 
