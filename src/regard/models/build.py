@@ -113,10 +113,9 @@ PRESETS: dict[str, dict[str, Options]] = {
     "transformer": _TRANSFORMER_PRESETS,
     "language": _TRANSFORMER_PRESETS,
 }
-"""Sizes that learn from small data on a CPU, for each kind of model: tiny, small and base.
+"""Sizes for small data on a CPU, for each kind of model: tiny, small and base.
 
-docs/training.md has what each of them learns. The defaults of a kind, without a preset, are the
-sizes of its paper where the paper has one: GNMT's are 8 layers of 1024 units.
+docs/training.md has what they learn. Without a preset GNMT has its paper's 8 layers of 1024 units.
 """
 
 
