@@ -359,3 +359,12 @@ def test_an_onnx_export_is_loaded_like_a_run(tiny_run, task, tmp_path, monkeypat
     monkeypatch.chdir(folder)
     for block in (folder / "README.md").read_text().split("```python\n")[1:]:
         exec(block.partition("```")[0], {})
+
+
+def test_scores_are_compared_relatively_and_probabilities_absolutely():
+    from regard.tasks.export import _check
+
+    _check({"score": -6.06215}, {"score": -6.06205}, "example 2")  # a sum of log probabilities
+    for expected, found in ((-6.0, -6.001), (0.5, 0.5002), (float("nan"), 0.5)):
+        with pytest.raises(ValueError, match="differs from the run"):
+            _check(expected, found, "example 2")
