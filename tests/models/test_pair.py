@@ -6,7 +6,8 @@ import torch.nn.functional as F
 
 from regard.models.pair import AlignedPairClassifier, PairClassifier, Phrases, Side
 
-LEFT, RIGHT = torch.randint(4, 13, (2, 5)), torch.randint(4, 17, (2, 7))
+LEFT = torch.tensor([[4, 7, 5, 12, 8], [9, 4, 10, 6, 11]])  # backwards they are others
+RIGHT = torch.tensor([[16, 4, 9, 5, 12, 7, 10], [6, 13, 8, 15, 4, 11, 5]])
 LEFT_LENGTHS, RIGHT_LENGTHS = torch.tensor([5, 2]), torch.tensor([3, 7])
 
 
