@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 import regard
 from regard.data import generate, train_tokenizer
-from regard.decoding import Limits
+from regard.decoding import Hypothesis, Limits
 from regard.evaluation import consensus
 from regard.tasks import Translation, Translator
 from regard.tasks.variants import build_model
@@ -161,6 +161,33 @@ def test_mbr_samples_with_a_temperature_of_its_own(run):
     )
     assert own == same
     assert own != other  # or the test could not fail
+
+
+def test_similar_training_pairs_decide_between_translations(run):
+    translator = regard.load(run)
+    known, written = translator.pairs("train")[0]
+    end = translator.target.eos
+    likely = Hypothesis((*translator.target.encode(written[::-1]), end), -1.0)
+    copied = Hypothesis((*translator.target.encode(written), end), -3.0)
+    source, by_similarity = translator.source.encode(known + "z"), translator._by_similarity
+    assert by_similarity(0.0, source, [copied, likely]) == [likely, copied]
+    assert by_similarity(100.0, source, [likely, copied]) == [copied, likely]
+
+
+def test_translations_of_a_beam_are_ranked_by_similar_training_pairs(run):
+    translator = regard.load(run)
+    (found,) = translator.translate(["abcdef"], beam=5, n_best=5)
+    (ranked,) = translator.translate(["abcdef"], beam=5, n_best=5, similar=0.0)
+    scores = sorted((one.score for one in found), reverse=True)
+    assert [one.score for one in ranked] == scores
+    assert translator.translate(["abcdef"], beam=5, similar=0.0)[0].score == scores[0]
+    assert [one.text for one in translator.translate(["", " "], beam=2, similar=1.0)] == ["", ""]
+
+
+@pytest.mark.parametrize("options", [{"beam": 1}, {"sampling": {}}, {"mbr": 5}])
+def test_similar_ranks_the_translations_of_a_beam(run, options):
+    with pytest.raises(ValueError, match="similar ranks what a beam of 2 or more has found"):
+        regard.load(run).translate(["abc"], similar=0.5, **options)
 
 
 @pytest.mark.parametrize("options", [{"mbr": 1}, {"mbr": 5, "beam": 2}, {"mbr": 5, "n_best": 2}])

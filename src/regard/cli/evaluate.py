@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Beam, Device, Json, Mbr, Penalty, Run, flag, option
+from regard.cli.options import Beam, Device, Json, Mbr, Penalty, Run, Similar, flag, option
 from regard.cli.output import sanitize, write_json
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def evaluate(
     beam: Beam = None,
     penalty: Penalty = None,
     mbr: Mbr = None,
+    similar: Similar = None,
     temperature: Annotated[
         float | None, option("translate, --mbr: of the samples. [default: 0.7]", "X")
     ] = None,
@@ -68,7 +69,7 @@ def evaluate(
     if task != "translate":
         given = {
             "--split": split, "--beam": beam, "--penalty": penalty, "--mbr": mbr,
-            "--temperature": temperature,
+            "--similar": similar, "--temperature": temperature,
             "--shown": shown, "--lowercase": lowercase or None, "--alignments": alignments,
         }  # fmt: skip
         for name, value in given.items():
@@ -99,11 +100,12 @@ def evaluate(
     pairs = model.read(data, **settings) if data else model.pairs(split or "test")
     if alignments is not None:
         return _score_alignments(model, pairs, alignments, first=int(one_based), as_json=as_json)
-    if mbr is not None and (beam is not None or penalty is not None):
-        raise typer.BadParameter("--beam and --penalty are for searching, not for --mbr")
+    if mbr is not None and (beam, penalty, similar) != (None, None, None):
+        raise typer.BadParameter("--beam, --penalty and --similar are for searching, not for --mbr")
     if temperature is not None and mbr is None:
         raise typer.BadParameter("--temperature needs --mbr")
-    searching = {"beam": beam or 5, "penalty": 0.6 if penalty is None else penalty}
+    ranking = {"penalty": 0.6 if penalty is None else penalty, "similar": similar}
+    searching: dict[str, Any] = {"beam": beam or 5, **ranking}
     sampling = {} if temperature is None else {"temperature": temperature}
     print(f"translating {len(pairs):,} pairs", file=sys.stderr)
     report = evaluate_translator(
@@ -114,7 +116,8 @@ def evaluate(
         **(searching if mbr is None else {"mbr": mbr, "sampling": sampling}),
     )
     if as_json:
-        how = {"beam": searching["beam"]} if mbr is None else {"mbr": mbr}
+        given = {"beam": searching["beam"], "similar": similar} if mbr is None else {"mbr": mbr}
+        how = {name: value for name, value in given.items() if value is not None}
         write_json({**how, **report.as_dict()}, indent=2)
     else:
         print(sanitize(_table(report)))

@@ -50,6 +50,10 @@ Mbr = Annotated[
         "translate: of N samples, the one most like the others (minimum Bayes risk).", "N", 2, 1000
     ),
 ]
+Similar = Annotated[
+    float | None,
+    option("translate: weight of agreement with similar training pairs, e.g. 0.5.", "X", 0),
+]
 Count = Annotated[int | None, option("recommend: items per user.", least=1, most=1_000_000)]
 Set = Annotated[
     list[str] | None,

@@ -18,6 +18,7 @@ from regard.cli.options import (
     Mbr,
     Penalty,
     Run,
+    Similar,
     Text,
     file_option,
     flag,
@@ -62,6 +63,7 @@ def predict(
     ] = False,
     sample: Annotated[bool, flag("--sample", "translate: sample instead of searching.")] = False,
     mbr: Mbr = None,
+    similar: Similar = None,
     temperature: Annotated[
         float | None,
         option("language, --sample, --mbr: below 1 sharpens; language: 0 is greedy.", "X"),

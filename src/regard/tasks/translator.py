@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypedDict, Unpack, overload
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data import Pairs, Tokenizer, collate, load_tokenizer
+from regard.data.similar import SimilarPairs
 from regard.data.tokenizer_vocabulary import VocabularyTokenizer
 from regard.decoding import Hypothesis, Limits, OnStep, batched, greedy, sample
 from regard.decoding import beam as beam_search
@@ -66,6 +67,7 @@ class Options(TypedDict, total=False):
     penalty: float
     sampling: Mapping[str, Any] | None
     mbr: int | None
+    similar: float | None
     prefix: Sequence[str] | None
     limits: Limits
     copy_unknown: bool
@@ -140,6 +142,7 @@ class Translator(Predictor):
         penalty: float = 0.6,
         sampling: Mapping[str, Any] | None = None,
         mbr: int | None = None,
+        similar: float | None = None,
         prefix: Sequence[str] | None = None,
         limits: Limits = Limits(),  # noqa: B008
         copy_unknown: bool = False,
@@ -159,6 +162,9 @@ class Translator(Predictor):
             mbr: draw this many samples and return the one that is most like the others, by chrF:
                 minimum Bayes risk. Eikema & Aziz 2020; with a temperature of 0.7 unless `sampling`
                 has another
+            similar: rank the translations of the beam by log-probability plus this weight times
+                their agreement with training pairs of the run that begin and end alike, see
+                `regard.data.similar`
             prefix: what each translation must begin with
             limits: how long they may become
             copy_unknown: write for an unknown token the source token with the largest weight.
@@ -181,6 +187,8 @@ class Translator(Predictor):
             raise ValueError(f"n_best should be from 1 to beam={beam}, got {n_best}")
         if sampling is not None and (beam > 1 or n_best < 1):
             raise ValueError(f"sampling needs beam=1 and n_best ≥ 1, got {beam} and {n_best}")
+        if similar is not None and (beam == 1 or sampling is not None or self.source is None):
+            raise ValueError("similar ranks what a beam of 2 or more has found for texts")
         if prefix is not None and (isinstance(prefix, str) or len(prefix) != len(inputs)):
             raise ValueError(
                 f"prefix should be a list of {len(inputs)}, one for each text, got {prefix!r}"
@@ -201,12 +209,16 @@ class Translator(Predictor):
             if mbr is not None:
                 found = [[self._most_agreed(samples)] for samples in found]
         else:
-            found = self._search(sources, beam, options, n_best=n_best, penalty=penalty)
+            kept = n_best if similar is None else beam
+            found = self._search(sources, beam, options, n_best=kept, penalty=penalty)
         if not all(best and np.isfinite(best[0].score) for best in found):
             raise ValueError(
                 "the scores of the model are not finite: its weights hold NaN or infinity, as "
                 "after a training that diverged"
             )
+        if similar is not None:
+            ranked = partial(self._by_similarity, similar)
+            found = [ranked(*one)[:n_best] for one in zip(sources, found, strict=True)]
         written = [
             [self._translation(text, source, one, copy_unknown, return_map) for one in best]
             for text, source, best in zip(inputs, sources, found, strict=True)
@@ -386,6 +398,23 @@ class Translator(Predictor):
         kept = (map, best.maps) if return_map else (None, None)
         tokens = self.target.tokens(best.tokens)
         return Translation(text, tokens, best.score, kept[0], read, kept[1])
+
+    def _by_similarity(
+        self, weight: float, source: list[int], found: list[Hypothesis]
+    ) -> list[Hypothesis]:
+        """The hypotheses in the order of score plus weight · agreement with similar pairs."""
+        end = self.target.eos
+        written = [[number for number in one.tokens if number != end] for one in found]
+        agreement = self._similar_pairs.agreement(source, written)
+        ranking = [one.score + weight * more for one, more in zip(found, agreement, strict=True)]
+        order = sorted(range(len(found)), key=ranking.__getitem__, reverse=True)
+        return [found[place] for place in order]
+
+    @cached_property
+    def _similar_pairs(self) -> SimilarPairs:
+        """The training pairs of the run."""
+        pairs = self.pairs("train")
+        return SimilarPairs((self._encode(a), self.target.encode(b)) for a, b in pairs)
 
     def _most_agreed(self, samples: list[Hypothesis]) -> Hypothesis:
         """The sample whose text is most like those of the others."""
