@@ -31,6 +31,8 @@ class Tab:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.goto(file.as_uri())
         self.page.wait_for_selector("regard-page[data-ready]")
+        # the steps are drawn a frame later than the rest
+        self.until("!document.querySelector('regard-workflow .chosen-query:empty')")
         self.outside = [url for url in self.requests if url != file.as_uri()]
         self.outside = [url for url in self.outside if url != "data:,"]  # the icon
 
