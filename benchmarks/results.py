@@ -70,6 +70,11 @@ ROWS = {
         ("model.embedding=64", "model.hidden=320", "data.sentences=256", "training.epochs=32",
          "training.evaluate_every=804", "training.warmup=400", "training.precision=bfloat16"),
     ),
+    "pronounce-448": Row(
+        "CMUDict", "Bahdanau, 2 layers of 448, 20 epochs", "pronounce", ("wer", "per"),
+        ("model.embedding=64", "model.hidden=448", "training.lr=0.001", "training.epochs=20",
+         "training.evaluate_every=1606", "training.warmup=400", "training.precision=bfloat16"),
+    ),
     "ko-en": Row("Tatoeba ko→en", "Transformer-tiny", "tatoeba", ("chrf", "bleu")),
 }  # fmt: skip
 """The rows of the table by name."""
