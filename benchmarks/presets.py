@@ -57,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", choices=kinds, help="one kind of model")
     parser.add_argument("--preset", default="tiny", choices=("tiny", "small", "base"))
+    parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     print("| model | preset | core seconds | BLEU |\n|---|---|---|---|", flush=True)
@@ -64,7 +65,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             start = time.process_time()
-            train(configuration(folder, kind, wanted.preset), folder / "run")
+            config = configuration(folder, kind, wanted.preset)
+            config["training"]["precision"] = wanted.precision
+            train(config, folder / "run")
             seconds = time.process_time() - start
             translator = load(folder / "run")
             report = evaluate_translator(translator, translator.pairs("valid"), shown=0)
