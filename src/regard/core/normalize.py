@@ -194,7 +194,7 @@ class Normalizer(nn.Module):
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k must be at least 1, got {top_k}; None keeps all keys")
         if isinstance(sink, float) and not math.isfinite(sink):
-            raise ValueError(f"sink must be finite, got {sink}; None is no sink")
+            raise ValueError(f"sink must be finite, got {sink}; use None for no sink")
         if sink is not None and (self.normalize is sigmoid or self.needs_noise):
             name = getattr(self.normalize, "__name__", type(self.normalize).__name__)
             raise ValueError(
