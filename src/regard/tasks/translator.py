@@ -1,18 +1,14 @@
 """The predictor of the task translate: a model, its tokenizers, and what they write."""
 
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
-from html import escape
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypedDict, Unpack, overload
+from typing import Any, ClassVar, Literal, TypedDict, Unpack, overload
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from regard.data import Pairs, Tokenizer, collate, load_tokenizer
+from regard.data import Pairs, Tokenizer, load_tokenizer
 from regard.data.similar import SimilarPairs
 from regard.data.tokenizer_vocabulary import VocabularyTokenizer
 from regard.decoding import Hypothesis, Limits, OnStep, batched, greedy, sample
@@ -22,41 +18,16 @@ from regard.export import CTranslate2Model
 from regard.tasks.parallel_corpus import Data, Splits, read_files
 from regard.tasks.predictor import Predictor, check_inputs, check_traceable, field
 from regard.tasks.run import load_model
+from regard.tasks.translation import Translation, trace_translation
 from regard.tasks.variants import build_model
-from regard.trace import Trace, capture
+from regard.trace import Trace
 from regard.training import Config
 from regard.training.checkpoint import checkpoints, read_weights
 from regard.training.run_directory import read_run_config
 from regard.training.weights import put_weights
-from regard.visual.notebook import matrix_html
 
 SOURCE, TARGET = "tokenizer.source.json", "tokenizer.target.json"
-LONGEST_REPR = 60  # letters of a translation that its repr shows
 MBR_TEMPERATURE = 0.7
-LIKELIEST = 5  # next tokens that a trace keeps for each position
-
-
-class Translation(NamedTuple):
-    """What was written for a source."""
-
-    text: str
-    tokens: list[str]  # of the text, with the end-of-sequence token
-    score: float  # log-probability, with the end-of-sequence token
-    map: Tensor | None  # (tokens, source); None unless return_map
-    source: list[str]  # the source tokens
-    maps: dict[str, Tensor] | None  # by module, (heads, tokens, source) each
-
-    def __repr__(self) -> str:
-        text = self.text if len(self.text) <= LONGEST_REPR else self.text[:LONGEST_REPR] + "…"
-        shape = "" if self.map is None else f", map={tuple(self.map.shape)}"
-        return f"Translation({text!r}, score={self.score:.3f}{shape})"
-
-    def _repr_html_(self) -> str:
-        """The text, and the map where it was kept, for notebooks."""
-        title = f"{self.text} ({self.score:.3f})"
-        if self.map is None:
-            return f"<p>{escape(title)}</p>"
-        return matrix_html(self.map, self.tokens, self.source, title)
 
 
 class Options(TypedDict, total=False):
@@ -255,7 +226,6 @@ class Translator(Predictor):
         search = partial(beam_search, size=beam, **ranking)
         return batched(search, self.model, sources, **options)
 
-    @torch.no_grad()
     def trace(self, input: Any, *, beam: int = 1, written: Hypothesis | None = None) -> Trace:
         """Translate one text, then run the model on its own translation and record all attention.
 
@@ -279,34 +249,8 @@ class Translator(Predictor):
         if not best.tokens:
             raise ValueError(f"the model wrote nothing for {input!r}, so there is nothing to see")
         found = self._translation(input, source, best, False, False)
-        batch = collate([(source, ())])
-        model, tokenizer = self.model, self.target
-        device = model.output.weight.device
-        before = torch.tensor([[tokenizer.bos, *best.tokens[:-1]]], device=device)  # (1, T)
-        with warnings.catch_warnings(), capture(model, inputs=True) as recorded:
-            warnings.filterwarnings("ignore", "capture recorded nothing")  # without attention
-            memory = model.encode(batch.source.to(device), batch.source_lengths.to(device))
-            features = model.decode(memory, before)  # (1, T, D)
-        scores = model.output(features)[0].log_softmax(-1)  # (T, vocabulary)
-        written_scores = scores[range(len(best.tokens)), best.tokens]
-        tokens = {
-            "source": found.source if any(found.source) else [str(i) for i in range(len(source))],
-            "target": found.tokens,
-            "prefix": tokenizer.tokens(before[0].tolist()),
-        }
-        calls = [
-            replace(call, keys="prefix") if call.keys == "target" else call
-            for call in recorded.label(**tokens).stitched().of(0).calls
-        ]
-        about = {
-            **recorded.about,
-            "task": self.task,
-            "text": input if isinstance(input, str) else "",
-            "translation": found.text,
-            "outputs": {"target": _likeliest(scores.exp(), tokenizer)},
-            "log_probabilities": {"target": [round(s, 5) for s in written_scores.tolist()]},
-        }
-        return Trace(calls, tokens, about)
+        text = input if isinstance(input, str) else ""
+        return trace_translation(self.model, self.target, source, best.tokens, found, text)
 
     def trace_checkpoints(self, run: str | Path, input: Any, *, beam: int = 1) -> dict[str, Trace]:
         """Trace how an alignment was learned: the final translation, at each checkpoint of a run.
@@ -358,6 +302,11 @@ class Translator(Predictor):
     def examples(self, count: int, split: str = "test") -> list[Any]:
         """Return sources of a split of the run's data."""
         return list(self.pairs(split)[:count].sources)
+
+    @property
+    def trained_on_valid(self) -> bool:
+        """Whether the validation pairs of the run's data are among its training pairs."""
+        return self.data_settings(Data).train_on_valid
 
     def pairs(self, split: str = "test") -> Pairs:
         """Return a split of the run's own data; nothing is written, whatever `[data] store` is."""
@@ -443,14 +392,3 @@ def _samples(
     numbers = range(first * each, first * each + len(many))
     found = batched(sample, model, many, numbers=numbers, **options)
     return [found[start : start + each] for start in range(0, len(found), each)]
-
-
-def _likeliest(shares: Tensor, tokenizer: Tokenizer) -> list[list[list[Any]]]:
-    values, indices = shares.topk(min(LIKELIEST, shares.shape[-1]))
-    return [
-        [
-            [token, round(share, 5), number]
-            for token, share, number in zip(tokenizer.tokens(ids), row, ids, strict=True)
-        ]
-        for ids, row in zip(indices.tolist(), values.tolist(), strict=True)
-    ]
