@@ -14,8 +14,9 @@ from regard.data import Pairs
 from regard.data.batch import EOS
 from regard.evaluation import evaluate_translator
 from regard.tasks import TASKS, TranslateTask
-from regard.training import read_run_config, train
+from regard.training import Silent, read_run_config, train
 from regard.training.config import read_config
+from tests.conftest import COPY
 
 
 @pytest.fixture(scope="module")
@@ -209,3 +210,12 @@ def test_bad_options_are_refused_with_a_sentence(run, options, status, complaint
     error = capsys.readouterr().err
     assert complaint in error
     assert "Traceback" not in error
+
+
+def test_a_note_tells_that_validation_pairs_were_trained_on(tmp_path, capsys):
+    run = tmp_path / "seen"
+    regard.train(COPY, run, settings=["data.train_on_valid=true"], progress=Silent())
+    assert main(["evaluate", str(run), "--beam", "1", "--split", "valid"]) == 0
+    assert "trained on the validation pairs too" in capsys.readouterr().err
+    assert main(["evaluate", str(run), "--beam", "1"]) == 0
+    assert "trained on the validation pairs" not in capsys.readouterr().err

@@ -98,6 +98,8 @@ def evaluate(
     if len(data or []) > 2:
         raise typer.BadParameter("give --data once, or twice for two aligned files")
     pairs = model.read(data, **settings) if data else model.pairs(split or "test")
+    if split == "valid" and model.trained_on_valid:
+        print("note: this model was trained on the validation pairs too", file=sys.stderr)
     if alignments is not None:
         return _score_alignments(model, pairs, alignments, first=int(one_based), as_json=as_json)
     if mbr is not None and (beam, penalty, similar) != (None, None, None):
