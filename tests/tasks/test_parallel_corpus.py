@@ -165,3 +165,21 @@ def test_validation_pairs_are_trained_on_if_wanted(tsv):
 def test_alignments_are_those_of_the_training_file(tsv):
     with pytest.raises(ValueError, match="alignments are those of train"):
         read("train", train=str(tsv), alignments="a.align", train_on_valid=True)
+
+
+def test_test_pairs_are_never_trained_on(tsv):
+    other = tsv.with_name("other.tsv")
+    other.write_text("two\tzwei\nthree\tdrei\n")
+    files = {"train": str(tsv), "train_on_valid": True}
+    for table in (
+        {"valid": str(other)},
+        {"test": str(other)},
+        {"valid": str(other), "test_count": 1},
+    ):
+        with pytest.raises(ValueError, match="would train on the test pairs"):
+            read("train", **files, **table)
+
+
+def test_validation_pairs_are_not_added_to_a_store(tsv, tmp_path):
+    with pytest.raises(ValueError, match="holds all pairs in memory: leave out store"):
+        read("train", train=str(tsv), train_on_valid=True, store=str(tmp_path / "store"))

@@ -103,6 +103,8 @@ class Data(Settings):
             raise ValueError("give either tokens or sentences, the size of a batch")
         if self.alignments is not None and self.train_on_valid:
             raise ValueError("alignments are those of train: leave out train_on_valid")
+        if self.store is not None and self.train_on_valid:
+            raise ValueError("train_on_valid holds all pairs in memory: leave out store")
         return self
 
 
@@ -121,7 +123,13 @@ class Splits:
     def read(self, split: str) -> Pairs:
         """Return the pairs of "train", "valid" or "test"."""
         if split == "train" and self.data.train_on_valid:
-            own, valid = self._read("train"), self._read("valid")
+            own, valid, test = map(self._read, ("train", "valid", "test"))
+            count = min(len(valid), len(test))
+            if list(valid.targets[:count]) == list(test.targets[:count]):
+                raise ValueError(
+                    "data.train_on_valid would train on the test pairs, since they are the "
+                    "validation pairs here: give both valid and test"
+                )
             return Pairs.collect(chain(own, valid), own.report)
         return self._read(split)
 
