@@ -57,14 +57,14 @@ def test_samples_are_measured_by_the_one_that_the_others_agree_with(run, tmp_pat
     assert found["metrics"]["exact"]["value"] == 1.0
 
 
-def test_translations_are_ranked_by_similar_training_pairs(run, tmp_path, capsys):
-    (written,) = regard.load(run).translate(["hello"], beam=4, similar=100.0)
+def test_translations_are_ranked_by_ngrams(run, tmp_path, capsys):
+    (written,) = regard.load(run).translate(["hello"], beam=4, ngrams=100.0)
     file = tmp_path / "pairs.tsv"
     file.write_text(f"hello\t{written.text}\n")
-    options = ["--data", str(file), "--beam", "4", "--similar", "100", "--json"]
+    options = ["--data", str(file), "--beam", "4", "--ngrams", "100", "--json"]
     assert main(["evaluate", str(run), *options]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["beam"], found["similar"]) == (4, 100)
+    assert (found["beam"], found["ngrams"]) == (4, 100)
     assert found["metrics"]["exact"]["value"] == 1.0
 
 
@@ -198,8 +198,8 @@ def test_pairs_of_another_file_have_the_columns_of_the_run(run, tmp_path, capsys
         (["--split", "train"], 2, "test or valid"),
         (["--data", "nowhere.tsv"], 1, "nowhere.tsv"),
         (["--mbr", "5", "--penalty", "1"], 2, "are for searching, not for --mbr"),
-        (["--mbr", "5", "--similar", "1"], 2, "are for searching, not for --mbr"),
-        (["--beam", "1", "--similar", "1"], 1, "a beam of 2 or more"),
+        (["--mbr", "5", "--ngrams", "1"], 2, "are for searching, not for --mbr"),
+        (["--beam", "1", "--ngrams", "1"], 1, "a beam of 2 or more"),
         (["--temperature", "1"], 2, "--temperature needs --mbr"),
         (["--mbr", "5", "--temperature", "0"], 1, "temperature should be above 0"),
         (["--data", "a", "--data", "b", "--data", "c"], 2, "once, or twice"),

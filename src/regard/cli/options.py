@@ -50,9 +50,9 @@ Mbr = Annotated[
         "translate: of N samples, the one most like the others (minimum Bayes risk).", "N", 2, 1000
     ),
 ]
-Similar = Annotated[
+Ngrams = Annotated[
     float | None,
-    option("translate: weight of agreement with similar training pairs, e.g. 0.5.", "X", 0),
+    option("translate: weight of n-grams of the training pairs, e.g. 0.3.", "X", 0),
 ]
 Count = Annotated[int | None, option("recommend: items per user.", least=1, most=1_000_000)]
 Set = Annotated[

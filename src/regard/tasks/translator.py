@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypedDict, Unpack, overload
 
@@ -9,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from regard.data import Pairs, Tokenizer, load_tokenizer
-from regard.data.similar import SimilarPairs
+from regard.data.joint_ngrams import JointNgrams
 from regard.data.tokenizer_vocabulary import VocabularyTokenizer
 from regard.decoding import Hypothesis, Limits, OnStep, batched, greedy, sample
 from regard.decoding import beam as beam_search
@@ -38,7 +39,7 @@ class Options(TypedDict, total=False):
     penalty: float
     sampling: Mapping[str, Any] | None
     mbr: int | None
-    similar: float | None
+    ngrams: float | None
     prefix: Sequence[str] | None
     limits: Limits
     copy_unknown: bool
@@ -113,7 +114,7 @@ class Translator(Predictor):
         penalty: float = 0.6,
         sampling: Mapping[str, Any] | None = None,
         mbr: int | None = None,
-        similar: float | None = None,
+        ngrams: float | None = None,
         prefix: Sequence[str] | None = None,
         limits: Limits = Limits(),  # noqa: B008
         copy_unknown: bool = False,
@@ -133,9 +134,9 @@ class Translator(Predictor):
             mbr: draw this many samples and return the one that is most like the others, by chrF:
                 minimum Bayes risk. Eikema & Aziz 2020; with a temperature of 0.7 unless `sampling`
                 has another
-            similar: rank the translations of the beam by log-probability plus this weight times
-                their agreement with training pairs of the run that begin and end alike, see
-                `regard.data.similar`
+            ngrams: rank the translations of the beam by log-probability plus this weight times
+                that of a joint n-gram model of the run's training pairs, see
+                `regard.data.joint_ngrams`
             prefix: what each translation must begin with
             limits: how long they may become
             copy_unknown: write for an unknown token the source token with the largest weight.
@@ -158,8 +159,8 @@ class Translator(Predictor):
             raise ValueError(f"n_best should be from 1 to beam={beam}, got {n_best}")
         if sampling is not None and (beam > 1 or n_best < 1):
             raise ValueError(f"sampling needs beam=1 and n_best ≥ 1, got {beam} and {n_best}")
-        if similar is not None and (beam == 1 or sampling is not None or self.source is None):
-            raise ValueError("similar ranks what a beam of 2 or more has found for texts")
+        if ngrams is not None and (beam == 1 or sampling is not None or self.source is None):
+            raise ValueError("ngrams ranks what a beam of 2 or more has found for texts")
         if prefix is not None and (isinstance(prefix, str) or len(prefix) != len(inputs)):
             raise ValueError(
                 f"prefix should be a list of {len(inputs)}, one for each text, got {prefix!r}"
@@ -180,16 +181,15 @@ class Translator(Predictor):
             if mbr is not None:
                 found = [[self._most_agreed(samples)] for samples in found]
         else:
-            kept = n_best if similar is None else beam
+            kept = n_best if ngrams is None else beam
             found = self._search(sources, beam, options, n_best=kept, penalty=penalty)
         if not all(best and np.isfinite(best[0].score) for best in found):
             raise ValueError(
                 "the scores of the model are not finite: its weights hold NaN or infinity, as "
                 "after a training that diverged"
             )
-        if similar is not None:
-            ranked = partial(self._by_similarity, similar)
-            found = [ranked(*one)[:n_best] for one in zip(sources, found, strict=True)]
+        if ngrams is not None:
+            found = [best[:n_best] for best in self._by_ngrams(ngrams, sources, found)]
         written = [
             [self._translation(text, source, one, copy_unknown, return_map) for one in best]
             for text, source, best in zip(inputs, sources, found, strict=True)
@@ -348,22 +348,27 @@ class Translator(Predictor):
         tokens = self.target.tokens(best.tokens)
         return Translation(text, tokens, best.score, kept[0], read, kept[1])
 
-    def _by_similarity(
-        self, weight: float, source: list[int], found: list[Hypothesis]
-    ) -> list[Hypothesis]:
-        """The hypotheses in the order of score plus weight · agreement with similar pairs."""
+    def _by_ngrams(
+        self, weight: float, sources: list[Any], found: list[list[Hypothesis]]
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of each source, by score plus weight · log-probability of n-grams."""
         end = self.target.eos
-        written = [[number for number in one.tokens if number != end] for one in found]
-        agreement = self._similar_pairs.agreement(source, written)
-        ranking = [one.score + weight * more for one, more in zip(found, agreement, strict=True)]
-        order = sorted(range(len(found)), key=ranking.__getitem__, reverse=True)
-        return [found[place] for place in order]
+        pairs = [
+            (source, [number for number in one.tokens if number != end])
+            for source, best in zip(sources, found, strict=True)
+            for one in best
+        ]
+        counted = iter(self._joint_ngrams.log_probabilities(pairs))
+        ranked = [[(one.score + weight * next(counted), one) for one in best] for best in found]
+        return [
+            [one for _, one in sorted(best, key=itemgetter(0), reverse=True)] for best in ranked
+        ]
 
     @cached_property
-    def _similar_pairs(self) -> SimilarPairs:
-        """The training pairs of the run."""
+    def _joint_ngrams(self) -> JointNgrams:
+        """Of the training pairs of the run."""
         pairs = self.pairs("train")
-        return SimilarPairs((self._encode(a), self.target.encode(b)) for a, b in pairs)
+        return JointNgrams((self._encode(a), self.target.encode(b)) for a, b in pairs)
 
     def _most_agreed(self, samples: list[Hypothesis]) -> Hypothesis:
         """The sample whose text is most like those of the others."""
