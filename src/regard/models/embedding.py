@@ -1,13 +1,14 @@
 """Embeddings of token ids and of float frames, such as those of speech."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.layers.checks import check_dropout, check_sizes
-from regard.layers.dropout import Dropout, drop
+from regard.layers.checks import check_sizes
+from regard.layers.dropout import Dropout
 
 
 class Tokens(nn.Module):
@@ -21,16 +22,22 @@ class Tokens(nn.Module):
         dim: width of the vectors
         scale: a factor, √dim in Vaswani et al. 2017, section 3.4
         dropout: of the vectors, in train mode
+        dropout_kind: "standard" or "locked", see `Dropout`
     """
 
     def __init__(
-        self, vocabulary: int, dim: int, *, scale: float = 1.0, dropout: float = 0.0
+        self,
+        vocabulary: int,
+        dim: int,
+        *,
+        scale: float = 1.0,
+        dropout: float = 0.0,
+        dropout_kind: str = "standard",
     ) -> None:
         super().__init__()
         check_sizes(vocabulary=vocabulary, dim=dim)
-        check_dropout(dropout)
         self.weight = nn.Parameter(torch.randn(vocabulary, dim) / math.sqrt(dim))
-        self.dim, self.scale, self.dropout = dim, scale, dropout
+        self.dim, self.scale, self.drop = dim, scale, Dropout(dropout, dropout_kind)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Integers (batch, length) to (batch, length, dim)."""
@@ -41,10 +48,10 @@ class Tokens(nn.Module):
             )
         x = F.embedding(ids, self.weight)
         x = x if self.scale == 1.0 else x * self.scale
-        return drop(x, self.dropout, self.training)
+        return self.drop(x)
 
     def extra_repr(self) -> str:
-        return f"{self.weight.shape[0]}, {self.dim}, dropout={self.dropout}"
+        return f"{self.weight.shape[0]}, {self.dim}"
 
 
 class Frames(nn.Module):
@@ -56,14 +63,16 @@ class Frames(nn.Module):
     Args:
         width: of a frame
         dim: of the result
-        dropout: of the result, in train mode
+        dropout, dropout_kind: of the result, as for `Tokens`
     """
 
-    def __init__(self, width: int, dim: int, *, dropout: float = 0.0) -> None:
+    def __init__(
+        self, width: int, dim: int, *, dropout: float = 0.0, dropout_kind: str = "standard"
+    ) -> None:
         super().__init__()
         check_sizes(frames=width, dim=dim)
         self.projection = nn.Linear(width, dim)
-        self.dim, self.drop = dim, Dropout(dropout)
+        self.dim, self.drop = dim, Dropout(dropout, dropout_kind)
 
     def forward(self, frames: Tensor) -> Tensor:
         """(batch, length, width) to (batch, length, dim)."""
@@ -82,13 +91,13 @@ def source_embedding(
     dim: int,
     *,
     scale: float = 1.0,
-    dropout: float = 0.0,
+    **dropout: Any,
 ) -> Tokens | Frames:
     """The embedding of a source: `Tokens` given a vocabulary, `Frames` given their width."""
     if vocabulary is not None and frames is None:
-        return Tokens(vocabulary, dim, scale=scale, dropout=dropout)
+        return Tokens(vocabulary, dim, scale=scale, **dropout)
     if frames is not None and vocabulary is None:
-        return Frames(frames, dim, dropout=dropout)
+        return Frames(frames, dim, **dropout)
     raise ValueError(
         "a source is either tokens or float frames: give either source_vocabulary or frames, got "
         f"source_vocabulary={vocabulary} and frames={frames}"

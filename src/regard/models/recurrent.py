@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.names import check_name
-from regard.layers.checks import check_dropout, check_sizes
-from regard.layers.dropout import drop
+from regard.layers.checks import check_sizes
+from regard.layers.dropout import Dropout
 from regard.layers.masking import padding_mask, zero_padding
 from regard.layers.recurrence import recur
 from regard.models.embedding import Frames, Tokens
@@ -51,6 +51,7 @@ class Recurrent(nn.Module):
         side: width of an input that every layer gets beside its own, 0 for none
         dropout: of the input of every layer but the first, in train mode; the residual
             connection is not dropped
+        dropout_kind: "standard" or "locked", see `Dropout`
     """
 
     def __init__(
@@ -64,10 +65,10 @@ class Recurrent(nn.Module):
         residual: bool = False,
         side: int = 0,
         dropout: float = 0.0,
+        dropout_kind: str = "standard",
     ) -> None:
         super().__init__()
         check_sizes(dim=dim, hidden=hidden, layers=layers)
-        check_dropout(dropout)
         check_name("cell", cell, CELLS)
         check_name("bidirectional", bidirectional, DIRECTIONS)
         both = DIRECTIONS[bidirectional] % (layers + 1)
@@ -80,7 +81,8 @@ class Recurrent(nn.Module):
         for layer in self.layers:
             initialize(layer)  # type: ignore[arg-type]
         self.residual = [False, *(residual and i == o for i, o in pairwise(self.widths))]
-        self.hidden, self.cell, self.parts, self.dropout = hidden, cell, PARTS[cell], dropout
+        self.hidden, self.cell, self.parts = hidden, cell, PARTS[cell]
+        self.drop = Dropout(dropout, dropout_kind)
 
     @property
     def width(self) -> int:
@@ -135,14 +137,14 @@ class Recurrent(nn.Module):
         return x, _flat(after)
 
     def _input(self, x: Tensor, layer: int, side: Tensor | None) -> Tensor:
-        x = x if layer == 0 else drop(x, self.dropout, self.training)
+        x = x if layer == 0 else self.drop(x)
         return x if side is None else torch.cat((x, side), dim=-1)
 
     def _by_layer(self, hidden: Hidden) -> list[list[Tensor]]:
         return [list(hidden[layer :: len(self)]) for layer in range(len(self))]
 
     def extra_repr(self) -> str:
-        return f"residual={self.residual}, dropout={self.dropout}"
+        return f"residual={self.residual}"
 
 
 def initialize(layer: nn.RNNBase | nn.RNNCellBase) -> None:

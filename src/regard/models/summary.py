@@ -35,7 +35,8 @@ def summary(model: nn.Module, depth: int = 2) -> str:
         if not own:
             continue
         new = sum(size for key, size in own.items() if key not in seen)
-        leaf = name.count(".") == depth - 1 or not any(True for _ in module.children())
+        inner = any(parameters(child) for child in module.children())
+        leaf = name.count(".") == depth - 1 or not inner
         shared = " (shared)" if leaf and new < sum(own.values()) else ""
         seen |= set(own) if leaf else set()
         rows.append((name, type(module).__name__ + shared, f"{new:,}"))
