@@ -84,7 +84,14 @@ ROWS = {
         ("model.embedding=64", "model.hidden=512", "data.train_on_valid=true", "training.lr=0.001",
          "training.epochs=22", "training.evaluate_every=1690", "training.warmup=400",
          "training.average_of=last", "training.precision=bfloat16", "training.threads=2"),
-        {"beam": 10, "similar": 0.8},
+    ),
+    "pronounce-locked": Row(
+        "CMUDict", "Bahdanau, 2 layers of 448, locked dropout, 20 epochs", "pronounce",
+        ("wer", "per"),
+        ("model.embedding=64", "model.hidden=448", "model.dropout_kind=locked", "training.lr=0.001",
+         "training.epochs=20", "training.evaluate_every=1606", "training.warmup=400",
+         "training.precision=bfloat16", "training.threads=2"),
+        {"beam": 10, "ngrams": 0.3},
     ),
     "ko-en": Row("Tatoeba ko→en", "Transformer-tiny", "tatoeba", ("chrf", "bleu")),
 }  # fmt: skip
