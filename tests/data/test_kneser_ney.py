@@ -88,9 +88,9 @@ def test_an_order_below_one_is_an_error():
         KneserNey([], 0)
 
 
-@pytest.mark.parametrize("discount", [-0.1, 1.1, math.nan])
-def test_a_discount_beyond_zero_and_one_is_an_error(discount):
-    with pytest.raises(ValueError, match="discount should be from 0 to 1"):
+@pytest.mark.parametrize("discount", [-0.1, 0.0, 1.1, math.nan])
+def test_a_discount_that_is_not_above_zero_and_at_most_one_is_an_error(discount):
+    with pytest.raises(ValueError, match="discount should be above 0 and at most 1"):
         KneserNey([], 2, discount=discount)
 
 

@@ -35,7 +35,7 @@ class KneserNey:
     Args:
         sequences: of any hashable tokens
         order: length of the longest n-grams, 1 or more
-        discount: the largest one, from 0 to 1; a small one trusts what was seen once
+        discount: the largest one, above 0 and at most 1; a small one trusts what was seen once
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class KneserNey:
     ) -> None:
         if order < 1:
             raise ValueError(f"order should be 1 or more, got {order}")
-        if not 0 <= discount <= 1:
-            raise ValueError(f"discount should be from 0 to 1, got {discount}")
+        if not 0 < discount <= 1:
+            raise ValueError(f"discount should be above 0 and at most 1, got {discount}")
         longest: Counter[Gram] = Counter()
         for sequence in sequences:
             longest.update(self._grams(sequence, order))
