@@ -91,28 +91,6 @@ def entropies(here):
     return {row["name"]: row["entropy"] for row in rows}
 
 
-def test_the_gradient_fades_with_the_length_unless_there_is_attention(here, capsys):
-    short = ("--set", "training.steps=1", "--set", "training.evaluate_every=1")
-    assert compare("--decoders", "plain,luong", "--lengths", "3,31", *short) == 0
-    shown = capsys.readouterr()
-    head, *rows, about = shown.out.splitlines()
-    assert head.split() == ["length", "quality", "gradient", "tokens/s", "alone"]
-    assert [row.split()[:2] for row in rows] == [
-        [name, length] for name in ("plain", "luong-general") for length in ("3", "31")
-    ]
-    assert "gradient: at the first source token" in about
-    assert "luong-general, length 31 (4 of 4)" in shown.err
-    found = json.loads((here / "here" / "comparison.json").read_text())["lengths"]
-    gradient = {(point["name"], point["length"]): point["gradient"] for point in found}
-    fade = {name: gradient[name, 31] / gradient[name, 3] for name in ("plain", "luong-general")}
-    assert fade["plain"] < 1e-2 * fade["luong-general"]
-    words = (here / "here" / "length-31" / "train.tsv").read_text().splitlines()
-    assert {len(word.split("\t")[0]) for word in words} == {31}
-    assert (here / "here" / "lengths.png").stat().st_size > 1000
-    for point in found:
-        assert min(point["tokens_per_second"], point["tokens_per_second_alone"]) > 0
-
-
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(here, capsys):
     longer = ("--set", "training.steps=120", "--set", "training.evaluate_every=20")
     with interrupted_once(here, "here/peeky/checkpoints/step-*"):
@@ -154,9 +132,6 @@ def test_models_that_all_diverge_are_a_table_and_a_failure(here, capsys):
         (("--encoders", "eficient"), 2, "did you mean 'efficient'"),
         (("cpy",), 2, "did you mean 'copy'"),
         (("--decoders", ","), 2, "at least one"),
-        (("--lengths", "5,ten"), 2, "--lengths are whole numbers"),
-        (("--lengths", "5,0"), 1, "a length is 1 or more"),
-        (("dates", "--lengths", "5"), 1, "lengths are for the datasets copy and reverse"),
         (("--set", "model.hiden=7"), 1, "did you mean 'hidden'"),
         (("graph", "--set", "data.metric="), 1, "compare needs the task translate, got 'graph'"),
     ],

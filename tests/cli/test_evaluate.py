@@ -14,9 +14,8 @@ from regard.data import Pairs
 from regard.data.batch import EOS
 from regard.evaluation import evaluate_translator
 from regard.tasks import TASKS, TranslateTask
-from regard.training import Silent, read_run_config, train
+from regard.training import read_run_config, train
 from regard.training.config import read_config
-from tests.conftest import COPY
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +53,6 @@ def test_samples_are_measured_by_the_one_that_the_others_agree_with(run, tmp_pat
     assert main(["evaluate", str(run), "--data", str(file), "--mbr", "5", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["mbr"] == 5
-    assert found["metrics"]["exact"]["value"] == 1.0
-
-
-def test_translations_are_ranked_by_ngrams(run, tmp_path, capsys):
-    (written,) = regard.load(run).translate(["hello"], beam=4, ngrams=100.0)
-    file = tmp_path / "pairs.tsv"
-    file.write_text(f"hello\t{written.text}\n")
-    options = ["--data", str(file), "--beam", "4", "--ngrams", "100", "--json"]
-    assert main(["evaluate", str(run), *options]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["beam"], found["ngrams"]) == (4, 100)
     assert found["metrics"]["exact"]["value"] == 1.0
 
 
@@ -198,8 +186,6 @@ def test_pairs_of_another_file_have_the_columns_of_the_run(run, tmp_path, capsys
         (["--split", "train"], 2, "test or valid"),
         (["--data", "nowhere.tsv"], 1, "nowhere.tsv"),
         (["--mbr", "5", "--penalty", "1"], 2, "are for searching, not for --mbr"),
-        (["--mbr", "5", "--ngrams", "1"], 2, "are for searching, not for --mbr"),
-        (["--beam", "1", "--ngrams", "1"], 1, "a beam of 2 or more"),
         (["--temperature", "1"], 2, "--temperature needs --mbr"),
         (["--mbr", "5", "--temperature", "0"], 1, "temperature should be above 0"),
         (["--data", "a", "--data", "b", "--data", "c"], 2, "once, or twice"),
@@ -210,12 +196,3 @@ def test_bad_options_are_refused_with_a_sentence(run, options, status, complaint
     error = capsys.readouterr().err
     assert complaint in error
     assert "Traceback" not in error
-
-
-def test_a_note_tells_that_validation_pairs_were_trained_on(tmp_path, capsys):
-    run = tmp_path / "seen"
-    regard.train(COPY, run, settings=["data.train_on_valid=true"], progress=Silent())
-    assert main(["evaluate", str(run), "--beam", "1", "--split", "valid"]) == 0
-    assert "trained on the validation pairs too" in capsys.readouterr().err
-    assert main(["evaluate", str(run), "--beam", "1"]) == 0
-    assert "trained on the validation pairs" not in capsys.readouterr().err

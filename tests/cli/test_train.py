@@ -78,24 +78,6 @@ def test_a_dry_run_prints_everything_and_writes_nothing(here, capsys):
     assert sorted(here.rglob("*")) == before
 
 
-def test_a_sweep_of_learning_rates_draws_a_curve_and_writes_no_run(here, capsys):
-    before = sorted(here.rglob("*"))
-    assert train("small.toml", "--find-lr") == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("training loss against the learning rate")
-    assert shown.count("•") > 20
-    (rate,) = re.findall(r"suggestion: --set training\.lr=([\d.e-]+)$", shown, re.MULTILINE)
-    assert 1e-5 < float(rate) < 1
-    assert sorted(here.rglob("*")) == before
-    assert train("small.toml", "--find-lr", "--out", "lr.png") == 0
-    assert capsys.readouterr().out == shown
-    assert (here / "lr.png").read_bytes().startswith(b"\x89PNG")
-    assert not (here / "runs").exists()
-    for wrong in (["--out", "runs/lr"], ["--resume"], ["--dry-run"]):
-        assert train("small.toml", "--find-lr", *wrong) == 2
-        assert "--find-lr" in sentence(capsys)
-
-
 @pytest.mark.parametrize(
     "model",
     [

@@ -177,8 +177,6 @@ def test_what_is_not_utf8_is_refused_with_its_number(run):
         (["--top-k", "3"], 2, "need --sample"),
         (["--sample", "--penalty", "1"], 2, "are for searching, not for samples"),
         (["--mbr", "5", "--beam", "3"], 2, "are for searching, not for samples"),
-        (["--n-best", "2", "--ngrams", "1"], 2, "--ngrams chooses one translation"),
-        (["--sample", "--ngrams", "1"], 2, "are for searching, not for samples"),
         (["--mbr", "5", "--sample"], 2, "--mbr samples by itself"),
         (["--mbr", "1"], 2, "--mbr"),
         (["--length", "3"], 2, "--length is not an option of the task translate"),

@@ -16,9 +16,11 @@ ATTENTIVE = {"dim": 12, "heads": 3, "hidden": 11, "layers": 2, "dropout": 0.2}
 
 MODELS = {
     "bahdanau": ("bahdanau", {}),
+    "bahdanau, whole vectors": ("bahdanau", {"embedding": 16, "hidden": 32}),
     "bahdanau, hard": ("bahdanau", {"attention": "hard", "score": "general"}),
     "luong": ("luong", {"bidirectional": "all"}),
     "luong, fed": ("luong", {"feeding": True, "layers": 2, "cell": "lstm", "dropout": 0.2}),
+    "luong, whole vectors": ("luong", {"embedding": 16, "hidden": 32, "cell": "lstm"}),
     "luong, local": ("luong", {"attention": "local", "window": 2}),
     "luong, predictive": ("luong", {"attention": "predictive", "window": 2}),
     "gnmt": ("gnmt", {"layers": 3}),

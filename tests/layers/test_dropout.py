@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard.layers import Dropout
-from regard.layers.dropout import drop, drop_locked, mask
+from regard.layers.dropout import drop, mask
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.1, 0.3, 0.5, 0.9])
@@ -87,23 +87,3 @@ def test_no_module_uses_the_slow_one():
             sizes["target_vocabulary"] = 7
         model = build(kind, "tiny", **sizes)
         assert not any(isinstance(module, nn.Dropout) for module in model.modules())
-
-
-def test_locked_dropout_has_one_mask_for_all_positions_of_a_sequence():
-    torch.manual_seed(0)
-    x = torch.randn(97, 5, 11)
-    y = drop_locked(x, 0.4, training=True)
-    dropped = (y == 0)[:, 0]  # (97, 11)
-    torch.testing.assert_close(y, x * (~dropped).unsqueeze(1) / 0.6)
-    assert len({tuple(row) for row in dropped.tolist()}) > 50  # sequences have masks of their own
-    assert abs(float(dropped.double().mean()) - 0.4) < 5 * math.sqrt(0.4 * 0.6 / dropped.numel())
-
-
-@pytest.mark.parametrize("shape", [(2, 0, 5), (0, 3, 5), (3, 5), (2, 1, 5)])
-def test_locked_dropout_takes_single_steps_and_empty_batches(shape):
-    assert Dropout(0.5, "locked")(torch.ones(shape)).shape == shape
-
-
-def test_an_unknown_kind_of_dropout_is_an_error_that_names_the_nearest():
-    with pytest.raises(ValueError, match="unknown dropout_kind 'lokced'; did you mean 'locked'"):
-        Dropout(0.5, "lokced")

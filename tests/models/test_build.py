@@ -123,7 +123,6 @@ def test_a_summary_counts_what_is_shared_once():
         (("luong",), VOCABULARY | {"bidirectional": "both"}, "unknown bidirectional 'both'"),
         (("luong",), VOCABULARY | {"hidden": 0}, "hidden must be 1 or more, got 0"),
         (("luong",), VOCABULARY | {"dropout": 1.0}, "probability"),
-        (("luong",), VOCABULARY | {"dropout_kind": "lock"}, "unknown dropout_kind 'lock'"),
         (("luong",), VOCABULARY | {"tie": True, "embedding": 3}, "leave the embeddings untied"),
         (("bahdanau",), VOCABULARY | {"layers": 0}, "layers must be 1 or more"),
         (("gnmt",), VOCABULARY | {"layers": 1}, "GNMT needs at least 2 layers, got 1"),
@@ -134,21 +133,6 @@ def test_a_summary_counts_what_is_shared_once():
 def test_bad_configuration_raises_a_helpful_error(arguments, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         build(*arguments, **options)
-
-
-@pytest.mark.parametrize("frames", [None, 3])
-def test_locked_dropout_is_the_same_at_every_position_of_embeddings_and_encoder(frames):
-    source = {"frames": frames} if frames else {"source_vocabulary": 13}
-    options = {"layers": 2, "embedding": 11, "dropout": 0.5, "dropout_kind": "locked"}
-    model = build("bahdanau", target_vocabulary=17, **source, **options).train()
-    ids = torch.randint(13, (2, 7))
-    embeddings = [model.decoder.embedding(ids)]
-    embeddings += [model.encoder.embedding(torch.randn(2, 7, 3) if frames else ids)]
-    for embedded in embeddings:
-        dropped = embedded == 0
-        assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
-        assert 0 < int(dropped.sum()) < dropped.numel()
-    assert model.encoder.recurrent.drop.kind == "locked"
 
 
 @pytest.mark.parametrize("kind", ["luong", "transformer", "attention"])

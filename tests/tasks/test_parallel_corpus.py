@@ -151,35 +151,3 @@ def test_a_store_is_read_again_only_if_the_file_has_changed(tmp_path):
     assert again.report.count == 1
     file.write_text("a\tb\nc\td\nd\te\n")
     assert len(read("train", **settings)) == 3
-
-
-def test_validation_pairs_are_trained_on_if_wanted(tsv):
-    own, valid = (read(split, train=str(tsv)) for split in ("train", "valid"))
-    both = read("train", train=str(tsv), train_on_valid=True)
-    assert list(both) == [*own, *valid]
-    for split in ("valid", "test"):
-        held = read(split, train=str(tsv), train_on_valid=True)
-        assert list(held) == list(read(split, train=str(tsv)))
-
-
-def test_alignments_are_those_of_the_training_file(tsv):
-    with pytest.raises(ValueError, match="alignments are those of train"):
-        read("train", train=str(tsv), alignments="a.align", train_on_valid=True)
-
-
-def test_test_pairs_are_never_trained_on(tsv):
-    other = tsv.with_name("other.tsv")
-    other.write_text("two\tzwei\nthree\tdrei\n")
-    files = {"train": str(tsv), "train_on_valid": True}
-    for table in (
-        {"valid": str(other)},
-        {"test": str(other)},
-        {"valid": str(other), "test_count": 1},
-    ):
-        with pytest.raises(ValueError, match="would train on the test pairs"):
-            read("train", **files, **table)
-
-
-def test_validation_pairs_are_not_added_to_a_store(tsv, tmp_path):
-    with pytest.raises(ValueError, match="holds all pairs in memory: leave out store"):
-        read("train", train=str(tsv), train_on_valid=True, store=str(tmp_path / "store"))

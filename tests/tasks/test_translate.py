@@ -132,10 +132,3 @@ def test_every_generated_recipe_makes_a_step(name):
     loss = task.loss(task.build(), task.batch(0, 0))
     loss.total.backward()
     assert loss.count > 0
-
-
-def test_validation_pairs_that_are_trained_on_are_counted_and_marked():
-    task = make("data.train_on_valid=true")
-    assert len(task.corpus) == 70 + 11
-    assert "validation pairs  11; also trained on" in task.describe()
-    assert "trained on" not in make().describe()

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 import regard
 from regard.data import generate, train_tokenizer
-from regard.decoding import Hypothesis, Limits
+from regard.decoding import Limits
 from regard.evaluation import consensus
 from regard.tasks import Translation, Translator
 from regard.tasks.variants import build_model
@@ -161,35 +161,6 @@ def test_mbr_samples_with_a_temperature_of_its_own(run):
     )
     assert own == same
     assert own != other  # or the test could not fail
-
-
-def test_ngrams_of_the_training_pairs_decide_between_translations(run):
-    translator = regard.load(run)
-    known, written = translator.pairs("train")[0]
-    assert written != written[::-1]
-    end = translator.target.eos
-    likely = Hypothesis((*translator.target.encode(written[::-1]), end), -1.0)
-    copied = Hypothesis((*translator.target.encode(written), end), -3.0)
-    source = translator.source.encode(known)
-    assert translator._by_ngrams(0.0, [source], [[copied, likely]]) == [[likely, copied]]
-    both = [[likely, copied], [likely]]
-    assert translator._by_ngrams(100.0, [source] * 2, both) == [[copied, likely], [likely]]
-
-
-def test_translations_of_a_beam_are_ranked_by_ngrams(run):
-    translator = regard.load(run)
-    (found,) = translator.translate(["abcdef"], beam=5, n_best=5)
-    (ranked,) = translator.translate(["abcdef"], beam=5, n_best=5, ngrams=0.0)
-    scores = sorted((one.score for one in found), reverse=True)
-    assert [one.score for one in ranked] == scores
-    assert translator.translate(["abcdef"], beam=5, ngrams=0.0)[0].score == scores[0]
-    assert [one.text for one in translator.translate(["", " "], beam=2, ngrams=1.0)] == ["", ""]
-
-
-@pytest.mark.parametrize("options", [{"beam": 1}, {"sampling": {}}, {"mbr": 5}])
-def test_ngrams_need_the_translations_of_a_beam(run, options):
-    with pytest.raises(ValueError, match="ngrams ranks what a beam of 2 or more has found"):
-        regard.load(run).translate(["abc"], ngrams=0.5, **options)
 
 
 @pytest.mark.parametrize("options", [{"mbr": 1}, {"mbr": 5, "beam": 2}, {"mbr": 5, "n_best": 2}])

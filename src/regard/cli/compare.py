@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,16 +13,9 @@ from regard.cli.train import recipe_names
 
 if TYPE_CHECKING:
     from regard.tasks.compare import Comparison
-    from regard.tasks.compare_lengths import Point
     from regard.training import Progress
 
 DECODERS = "plain,peeky,attention,luong,bahdanau,gnmt,transformer"
-SHOWN = (  # of a point, what to call it, whether on a logarithmic scale
-    ("quality", "accuracy of tokens", False),
-    ("gradient", "gradient at the first source token", True),
-    ("tokens_per_second", "tokens/s in training, of a batch", True),
-    ("tokens_per_second_alone", "tokens/s in training, of one sentence", True),
-)
 
 
 def compare(
@@ -49,14 +41,6 @@ def compare(
     quality: Annotated[
         float | None, option("Measure the time to this. [default: 0.9 of the best]", "X")
     ] = None,
-    counted: Annotated[
-        str | None,
-        option(
-            "copy and reverse: quality, gradient and speed by length of the source.",
-            "N,N,...",
-            name="--lengths",
-        ),
-    ] = None,
     out: Annotated[
         Path | None, option("Directory of the runs. [default: runs/compare-NAME]", "DIR")
     ] = None,
@@ -72,15 +56,11 @@ def compare(
 
     from regard.recipes import resolve_recipe
     from regard.tasks.compare import compare as train_all
-    from regard.tasks.compare_lengths import compare_lengths
     from regard.tasks.variants import variants
     from regard.training.config import load_toml
-    from regard.visual.figure.lines import Panel, learning, panels
+    from regard.visual.figure.lines import learning
 
     given = (decoders, scores, normalizers, encoders)
-    sizes = _names(counted or "")
-    if not all(size.isdecimal() for size in sizes):
-        raise typer.BadParameter(f"--lengths are whole numbers such as 5,10,20,40, got {counted}")
     try:
         task, source = resolve_recipe(recipe)
         chosen = variants(*(_names(text or "") for text in given))
@@ -96,51 +76,31 @@ def compare(
         from regard.cli.train import progress
 
         begun.append(name)
-        print(f"{name} ({len(begun)} of {len(chosen) * len(sizes or [0])})", file=sys.stderr)
+        print(f"{name} ({len(begun)} of {len(chosen)})", file=sys.stderr)
         return progress()
 
     check_output(folder)
     written = json_file if json_file is not None else folder / "comparison.json"
     check_output(written, option="--json")
-    how: dict[str, Any] = {"settings": settings or [], "progress": progress}
     try:
-        if sizes:
-            rows: Any = compare_lengths(task, tables, chosen, folder, [*map(int, sizes)], **how)
-        else:
-            found = train_all(tables, chosen, folder, target=quality, **how)
-            rows = found.rows
+        found = train_all(
+            tables, chosen, folder, settings=settings or [], target=quality, progress=progress
+        )
     except KeyboardInterrupt as error:
         print(f"regard: {error}", file=sys.stderr)
         raise typer.Exit(130) from error
-    if sizes:
-        _write(written, {"task": task, "lengths": [point._asdict() for point in rows]})
-        print(lengths_table(rows))
-        shown = [Panel(about, _lines(rows, what), log) for what, about, log in SHOWN]
-        chart = folder / "lengths.png"
-        panels(shown, chart, against="letters of the source")
-    else:
-        _write(written, {"task": task, **found.as_dict()})
-        print(table(found))
-        curves = {row.name: row.curve for row in rows}
-        chart = folder / "comparison.png"
-        if any(curves.values()):
-            learning(curves, chart, metric=found.metric, target=found.target)
-    for row in rows:
+    _write(written, {"task": task, **found.as_dict()})
+    print(table(found))
+    curves = {row.name: row.curve for row in found.rows}
+    chart = folder / "comparison.png"
+    if any(curves.values()):
+        learning(curves, chart, metric=found.metric, target=found.target)
+    for row in found.rows:
         if row.diverged:
             print(f"{row.name} diverged: {row.diverged}", file=sys.stderr)
-    if all(row.diverged for row in rows):
+    if all(row.diverged for row in found.rows):
         raise RuntimeError("all models diverged: lower training.lr or raise training.warmup")
     print(f"chart: {chart}; JSON: {written}", file=sys.stderr)
-
-
-def _lines(points: "Sequence[Point]", what: str) -> dict[str, list[tuple[float, float]]]:
-    """Return length and value of every variant, where it has one."""
-    lines: dict[str, list[tuple[float, float]]] = {point.name: [] for point in points}
-    for point in points:
-        value = getattr(point, what)
-        if value is not None:
-            lines[point.name].append((point.length, value))
-    return lines
 
 
 def _write(path: Path, found: dict[str, Any]) -> None:
@@ -156,37 +116,10 @@ def _names(text: str) -> list[str]:
 
 
 def table(found: "Comparison") -> str:
-    """Return a row for each variant, and a line about the columns."""
-    return "\n".join([*_aligned(found.cells()), found.caption])
-
-
-def lengths_table(points: Sequence["Point"]) -> str:
-    """Return a row for every variant at every length, and a line about the columns."""
-    from regard.tasks.compare import format_quality
-
-    order = list(dict.fromkeys(point.name for point in points))
-    rows: list[Sequence[str]] = [("", "length", "quality", "gradient", "tokens/s", "alone")]
-    for point in sorted(points, key=lambda point: (order.index(point.name), point.length)):
-        rows.append(
-            (
-                point.name,
-                str(point.length),
-                format_quality(point.quality),
-                f"{point.gradient:.2e}",
-                f"{point.tokens_per_second:,.0f}",
-                f"{point.tokens_per_second_alone:,.0f}",
-            )
-        )
-    about = (
-        "quality: accuracy of tokens; gradient: at the first source token, untrained; tokens/s: "
-        "forward and backward, of a batch; alone: of one sentence"
-    )
-    return "\n".join([*_aligned(rows), about])
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows as text, names to the left, numbers to the right."""
+    """Return a row for each variant, names to the left, and a line about the columns."""
+    rows = found.cells()
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
+    aligned = [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
     ]
+    return "\n".join([*aligned, found.caption])

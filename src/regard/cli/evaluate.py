@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Beam, Device, Json, Mbr, Ngrams, Penalty, Run, flag, option
+from regard.cli.options import Beam, Device, Json, Mbr, Penalty, Run, flag, option
 from regard.cli.output import sanitize, write_json
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ def evaluate(
     beam: Beam = None,
     penalty: Penalty = None,
     mbr: Mbr = None,
-    ngrams: Ngrams = None,
     temperature: Annotated[
         float | None, option("translate, --mbr: of the samples. [default: 0.7]", "X")
     ] = None,
@@ -69,7 +68,7 @@ def evaluate(
     if task != "translate":
         given = {
             "--split": split, "--beam": beam, "--penalty": penalty, "--mbr": mbr,
-            "--ngrams": ngrams, "--temperature": temperature,
+            "--temperature": temperature,
             "--shown": shown, "--lowercase": lowercase or None, "--alignments": alignments,
         }  # fmt: skip
         for name, value in given.items():
@@ -98,16 +97,13 @@ def evaluate(
     if len(data or []) > 2:
         raise typer.BadParameter("give --data once, or twice for two aligned files")
     pairs = model.read(data, **settings) if data else model.pairs(split or "test")
-    if split == "valid" and model.trained_on_valid:
-        print("note: this model was trained on the validation pairs too", file=sys.stderr)
     if alignments is not None:
         return _score_alignments(model, pairs, alignments, first=int(one_based), as_json=as_json)
-    if mbr is not None and (beam, penalty, ngrams) != (None, None, None):
-        raise typer.BadParameter("--beam, --penalty and --ngrams are for searching, not for --mbr")
+    if mbr is not None and (beam is not None or penalty is not None):
+        raise typer.BadParameter("--beam and --penalty are for searching, not for --mbr")
     if temperature is not None and mbr is None:
         raise typer.BadParameter("--temperature needs --mbr")
-    ranking = {"penalty": 0.6 if penalty is None else penalty, "ngrams": ngrams}
-    searching: dict[str, Any] = {"beam": beam or 5, **ranking}
+    searching = {"beam": beam or 5, "penalty": 0.6 if penalty is None else penalty}
     sampling = {} if temperature is None else {"temperature": temperature}
     print(f"translating {len(pairs):,} pairs", file=sys.stderr)
     report = evaluate_translator(
@@ -118,8 +114,7 @@ def evaluate(
         **(searching if mbr is None else {"mbr": mbr, "sampling": sampling}),
     )
     if as_json:
-        given = {"beam": searching["beam"], "ngrams": ngrams} if mbr is None else {"mbr": mbr}
-        how = {name: value for name, value in given.items() if value is not None}
+        how = {"beam": searching["beam"]} if mbr is None else {"mbr": mbr}
         write_json({**how, **report.as_dict()}, indent=2)
     else:
         print(sanitize(_table(report)))

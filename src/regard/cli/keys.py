@@ -31,7 +31,6 @@ MODEL = {  # the options of `regard.models.build` that a configuration can hold
     "max_length": "number of learned positions",
     "tie": "share the output's matrix with embeddings; transformer: none, output or all",
     "dropout": "of embeddings and layers",
-    "dropout_kind": "of embeddings and encoder: standard, or locked, one mask for a whole sentence",
     "attention_dropout": "of attention weights",
     "frames": "width of float frames, for sources that are not text",
 }

@@ -50,10 +50,6 @@ Mbr = Annotated[
         "translate: of N samples, the one most like the others (minimum Bayes risk).", "N", 2, 1000
     ),
 ]
-Ngrams = Annotated[
-    float | None,
-    option("translate: weight of n-grams of the training pairs, e.g. 0.3.", "X", 0),
-]
 Count = Annotated[int | None, option("recommend: items per user.", least=1, most=1_000_000)]
 Set = Annotated[
     list[str] | None,

@@ -16,7 +16,6 @@ from regard.cli.options import (
     Count,
     Device,
     Mbr,
-    Ngrams,
     Penalty,
     Run,
     Text,
@@ -63,7 +62,6 @@ def predict(
     ] = False,
     sample: Annotated[bool, flag("--sample", "translate: sample instead of searching.")] = False,
     mbr: Mbr = None,
-    ngrams: Ngrams = None,
     temperature: Annotated[
         float | None,
         option("language, --sample, --mbr: below 1 sharpens; language: 0 is greedy.", "X"),

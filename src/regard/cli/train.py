@@ -31,9 +31,7 @@ def train(
         ),
     ] = None,
     settings: Set = None,
-    out: Annotated[
-        Path | None, option("Run directory, or PNG of --find-lr. [default: runs/NAME]", "DIR")
-    ] = None,
+    out: Annotated[Path | None, option("Run directory. [default: runs/NAME]", "DIR")] = None,
     resume: Annotated[
         bool, flag("--resume", "Continue a run; without one, the latest of runs/.")
     ] = False,
@@ -42,9 +40,6 @@ def train(
     ] = False,
     dry_run: Annotated[
         bool, flag("--dry-run", "Print the model, the data and the time it needs.")
-    ] = False,
-    find_rate: Annotated[
-        bool, flag("--find-lr", "Try growing learning rates, draw the loss, suggest one.")
     ] = False,
     listing: Annotated[bool, flag("--list", "List the recipes, with a sentence each.")] = False,
     keys: Annotated[
@@ -58,10 +53,6 @@ def train(
     """
     if listing or keys:
         return _list_recipes() if listing else _list_keys(recipe)
-    if find_rate:
-        if resume or dry_run:
-            raise typer.BadParameter("--find-lr writes no run: leave out --resume and --dry-run")
-        return _find_lr(recipe, settings or [], out)
     if accept_changed_data and not resume:
         raise typer.BadParameter("--accept-changed-data is for --resume")
     from regard.training import read_run_config
@@ -218,37 +209,6 @@ def _report(run: Path, outcome: "Outcome") -> None:
         print(f"{run}: {metrics}; was finished already, by {ended}; {more}")
     else:
         print(f"{run}: {metrics}; finished by {ended} and {duration(outcome.seconds)}")
-
-
-def _find_lr(recipe: str | None, settings: list[str], out: Path | None) -> None:
-    from regard.cli.output import StatusLine
-    from regard.training.find_lr import STEPS, find_lr
-    from regard.visual.curve import curve
-
-    if out is not None and out.suffix.lower() not in (".png", ".svg"):
-        raise typer.BadParameter(f"--out of --find-lr is a .png or .svg file, got {out}")
-    if out is not None:
-        check_output(out)
-        import matplotlib  # noqa: F401  # now, not after the steps
-    config, task = _task(_read(_new(recipe, None)[1], settings), None)
-    status = StatusLine()
-
-    def on_step(step: int, rate: float, loss: float) -> None:
-        status.show(f"step {step} of {STEPS}: learning rate {rate:.1e}, loss {loss:.3f}")
-
-    points, suggestion = find_lr(task, config, on_step=on_step)
-    if len(points) < 2:
-        raise FloatingPointError("the loss is not finite at the lowest learning rate")
-    print(f"training loss against the learning rate\n\n{curve(points, mark=suggestion)}\n")
-    if suggestion is None:
-        print("no suggestion: the loss does not fall at any of these learning rates")
-    else:
-        print(f"suggestion: --set training.lr={suggestion:g}")
-    if out is not None:
-        from regard.visual.figure.learning_rate import learning_rates
-
-        learning_rates(points, out, suggestion=suggestion)
-        print(f"chart: {out}", file=sys.stderr)
 
 
 def _dry_run(task: "Task", config: "Config", init: str | None) -> None:

@@ -41,11 +41,8 @@ class BatchTranslator:
         if sampling and not self.sampled:
             needs = "--temperature, --top-k, --top-p and --seed need --sample or --mbr"
             raise typer.BadParameter(needs)
-        if self.sampled and {"beam", "penalty", "ngrams"} & set(given):
-            needs = "--beam, --penalty and --ngrams are for searching, not for samples"
-            raise typer.BadParameter(needs)
-        if {"ngrams", "n_best"} <= set(given):
-            raise typer.BadParameter("--ngrams chooses one translation: leave out --n-best")
+        if self.sampled and {"beam", "penalty"} & set(given):
+            raise typer.BadParameter("--beam and --penalty are for searching, not for samples")
         if self.n_best > beam and not self.sampled:
             raise typer.BadParameter(f"--n-best {self.n_best} needs a --beam of {self.n_best}")
         self.options: dict[str, Any] = {

@@ -1,7 +1,6 @@
 """Greedy search, and the loop that it shares with sampling: one hypothesis per sentence."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -9,7 +8,6 @@ from torch import Tensor
 
 from regard.data.batch import EOS
 from regard.decoding.beam_slots import BeamHistory, Ending
-from regard.decoding.one_sentence import can_loop, greedy_sentence
 from regard.decoding.scores import Forced, OutputScorer
 from regard.decoding.search import (
     EMPTY,
@@ -22,7 +20,6 @@ from regard.decoding.search import (
     forbidden,
     stepping,
 )
-from regard.models.seq2seq import Seq2Seq
 
 Choose = Callable[[OutputScorer, Tensor, Forced, np.ndarray], tuple[Tensor, Tensor]]
 """(scorer, features (entries, width), forced tokens, the sentence of each entry) -> tokens of
@@ -70,11 +67,6 @@ def greedy(
         score, token = scorer.top(features, 1, forced)
         return token, score
 
-    real = source.shape[1] > 0 and (source_lengths is None or bool(source_lengths.all()))
-    if real and prefix is None and on_step is None and can_loop(model, source):
-        options: dict[str, Any] = {"limits": limits, "forbid": forbid, "return_map": return_map}
-        assert isinstance(model, Seq2Seq)
-        return [greedy_sentence(model, source, source_lengths, **options)]
     return decode_steps(
         model,
         source,

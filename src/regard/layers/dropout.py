@@ -1,19 +1,14 @@
 """Dropout with a mask that is a hash of positions, faster than torch's on the CPU."""
 
 import struct
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.core.names import check_name
 from regard.layers.checks import check_dropout
 
 MOST = 2**31 - 1  # entries that 32 bits can count
-
-Drop = Callable[[Tensor, float, bool], Tensor]
-"""From x, a probability and whether it is train mode."""
 
 
 class Dropout(nn.Module):
@@ -31,21 +26,19 @@ class Dropout(nn.Module):
 
     Args:
         probability: of an entry to be zeroed, at least 0 and below 1
-        kind: "standard", or "locked": one mask for all positions, see `drop_locked`
     """
 
-    def __init__(self, probability: float = 0.5, kind: str = "standard") -> None:
+    def __init__(self, probability: float = 0.5) -> None:
         super().__init__()
         check_dropout(probability)
-        check_name("dropout_kind", kind, DROPOUTS)
-        self.probability, self.kind = probability, kind
+        self.probability = probability
 
     def forward(self, x: Tensor) -> Tensor:
-        """x of any shape; for "locked" (batch, length, dim) or (batch, dim)."""
-        return DROPOUTS[self.kind](x, self.probability, self.training)
+        """x of any shape."""
+        return drop(x, self.probability, self.training)
 
     def extra_repr(self) -> str:
-        return f"{self.probability}" + (f", {self.kind}" if self.kind != "standard" else "")
+        return f"{self.probability}"
 
 
 def drop(x: Tensor, probability: float, training: bool) -> Tensor:
@@ -61,27 +54,6 @@ def drop(x: Tensor, probability: float, training: bool) -> Tensor:
     if x.device.type != "cpu" or x.numel() > MOST:
         return F.dropout(x, probability)
     return x * mask(tuple(x.shape), probability, x.dtype)
-
-
-def drop_locked(x: Tensor, probability: float, training: bool) -> Tensor:
-    """`drop` with one mask for all positions of a sequence. Gal & Ghahramani 2016.
-
-    >>> dropped = drop_locked(torch.ones(2, 7, 11), 0.5, training=True)
-    >>> bool((dropped == dropped[:, :1]).all())
-    True
-
-    Args:
-        x: (batch, length, dim); a single step (batch, dim) has a mask of its own
-        probability, training: as for `drop`
-    """
-    if not training or probability == 0.0:
-        return x
-    ones = x.new_ones(len(x), *(1,) * (x.dim() - 2), x.shape[-1])
-    return x * drop(ones, probability, training)
-
-
-DROPOUTS: dict[str, Drop] = {"standard": drop, "locked": drop_locked}
-"""Kinds of dropout by name."""
 
 
 def mask(shape: tuple[int, ...], probability: float, dtype: torch.dtype = torch.float32) -> Tensor:

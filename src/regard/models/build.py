@@ -24,7 +24,7 @@ Options = dict[str, Any]
 
 _SIZES: Options = {"frames": None, "embedding": 256, "hidden": 256, "layers": 1, "cell": "gru"}
 _SIZES |= {"bidirectional": "none", "reverse_source": False}
-_SIZES |= {"residual": False, "tie": False, "dropout": 0.0, "dropout_kind": "standard"}
+_SIZES |= {"residual": False, "tie": False, "dropout": 0.0}
 _ATTENTION: Options = {"attention": "global", "window": None, "attention_dropout": 0.0}
 
 RECURRENT: dict[str, tuple[Callable[..., RecurrentDecoder], Options]] = {
@@ -64,10 +64,9 @@ def recurrent(
         )
     stack = {name: o[name] for name in ("layers", "residual", "dropout")}
     embedding = o["embedding"]
-    tokens: Options = {"scale": math.sqrt(embedding)}  # entries of size 1
-    tokens |= {name: o[name] for name in ("dropout", "dropout_kind")}
+    tokens: Options = {"scale": math.sqrt(embedding), "dropout": o["dropout"]}  # entries of size 1
     source = source_embedding(source_vocabulary, o["frames"], embedding, **tokens)
-    reading = {n: o[n] for n in ("cell", "bidirectional", "reverse_source", "dropout_kind")}
+    reading = {name: o[name] for name in ("cell", "bidirectional", "reverse_source")}
     encoder = Encoder(source, o["hidden"], **reading, **stack)
     if kind == "gnmt":  # its decoder always has residual connections
         del stack["residual"]

@@ -1,7 +1,6 @@
 """Embeddings of token ids and of float frames, such as those of speech."""
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,22 +21,15 @@ class Tokens(nn.Module):
         dim: width of the vectors
         scale: a factor, √dim in Vaswani et al. 2017, section 3.4
         dropout: of the vectors, in train mode
-        dropout_kind: "standard" or "locked", see `Dropout`
     """
 
     def __init__(
-        self,
-        vocabulary: int,
-        dim: int,
-        *,
-        scale: float = 1.0,
-        dropout: float = 0.0,
-        dropout_kind: str = "standard",
+        self, vocabulary: int, dim: int, *, scale: float = 1.0, dropout: float = 0.0
     ) -> None:
         super().__init__()
         check_sizes(vocabulary=vocabulary, dim=dim)
         self.weight = nn.Parameter(torch.randn(vocabulary, dim) / math.sqrt(dim))
-        self.dim, self.scale, self.drop = dim, scale, Dropout(dropout, dropout_kind)
+        self.dim, self.scale, self.drop = dim, scale, Dropout(dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Integers (batch, length) to (batch, length, dim)."""
@@ -63,16 +55,14 @@ class Frames(nn.Module):
     Args:
         width: of a frame
         dim: of the result
-        dropout, dropout_kind: of the result, as for `Tokens`
+        dropout: of the result, in train mode
     """
 
-    def __init__(
-        self, width: int, dim: int, *, dropout: float = 0.0, dropout_kind: str = "standard"
-    ) -> None:
+    def __init__(self, width: int, dim: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         check_sizes(frames=width, dim=dim)
         self.projection = nn.Linear(width, dim)
-        self.dim, self.drop = dim, Dropout(dropout, dropout_kind)
+        self.dim, self.drop = dim, Dropout(dropout)
 
     def forward(self, frames: Tensor) -> Tensor:
         """(batch, length, width) to (batch, length, dim)."""
@@ -91,13 +81,13 @@ def source_embedding(
     dim: int,
     *,
     scale: float = 1.0,
-    **dropout: Any,
+    dropout: float = 0.0,
 ) -> Tokens | Frames:
     """The embedding of a source: `Tokens` given a vocabulary, `Frames` given their width."""
     if vocabulary is not None and frames is None:
-        return Tokens(vocabulary, dim, scale=scale, **dropout)
+        return Tokens(vocabulary, dim, scale=scale, dropout=dropout)
     if frames is not None and vocabulary is None:
-        return Frames(frames, dim, **dropout)
+        return Frames(frames, dim, dropout=dropout)
     raise ValueError(
         "a source is either tokens or float frames: give either source_vocabulary or frames, got "
         f"source_vocabulary={vocabulary} and frames={frames}"

@@ -51,7 +51,6 @@ class Recurrent(nn.Module):
         side: width of an input that every layer gets beside its own, 0 for none
         dropout: of the input of every layer but the first, in train mode; the residual
             connection is not dropped
-        dropout_kind: "standard" or "locked", see `Dropout`
     """
 
     def __init__(
@@ -65,7 +64,6 @@ class Recurrent(nn.Module):
         residual: bool = False,
         side: int = 0,
         dropout: float = 0.0,
-        dropout_kind: str = "standard",
     ) -> None:
         super().__init__()
         check_sizes(dim=dim, hidden=hidden, layers=layers)
@@ -82,7 +80,7 @@ class Recurrent(nn.Module):
             initialize(layer)  # type: ignore[arg-type]
         self.residual = [False, *(residual and i == o for i, o in pairwise(self.widths))]
         self.hidden, self.cell, self.parts = hidden, cell, PARTS[cell]
-        self.drop = Dropout(dropout, dropout_kind)
+        self.drop = Dropout(dropout)
 
     @property
     def width(self) -> int:

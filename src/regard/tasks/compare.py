@@ -21,7 +21,7 @@ from regard.visual.notebook import table_html
 EVALUATIONS = 10  # of a run, by default: the points of its curve
 LONGER = ("steps", "epochs", "minutes", "patience", "evaluate_every", "log_every")
 MACHINE = ("threads", "device")
-MAPPED = 200
+MAPPED = 200  # validation sources whose maps are computed, for their entropy
 HEAD = ("", "quality", "time to it", "time", "parameters", "tokens/s", "entropy")
 NONE = "–"
 
@@ -104,7 +104,6 @@ def compare(
     *,
     settings: Sequence[str] = (),
     target: float | None = None,
-    mapped: int = MAPPED,
     progress: Callable[[str], Progress] = lambda name: Silent(),
 ) -> Comparison:
     """Train every variant into a folder of its own below `out`; existing runs are reused.
@@ -118,7 +117,6 @@ def compare(
         chosen: of `regard.tasks.variants.variants`
         settings: what to change of the recipe, such as "training.lr=1e-3"
         target: the quality whose time is measured; by default within a tenth of the best
-        mapped: validation sources whose maps are computed, for their entropy
         progress: makes the receiver of training events of a variant, from its name
 
     Raises:
@@ -148,7 +146,7 @@ def compare(
         task = TranslateTask.from_config(own, out / name)
         row = _trained(task, own, out / name, progress(name))
         if row.diverged is None:
-            row = row._replace(entropy=_entropy(out / name, task.valid.sources[:mapped]))
+            row = row._replace(entropy=_entropy(out / name, task.valid.sources[:MAPPED]))
         rows.append(row)
     assert task is not None, "nothing to compare"
     sign = 1 if task.larger_is_better else -1

@@ -4,7 +4,6 @@ import json
 import zlib
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -78,11 +77,6 @@ class Data(Settings):
     store: str | None = Field(
         None, description="a folder for memory-mapped copies, if memory is too small"
     )
-    train_on_valid: bool = Field(
-        False,
-        description="train on the validation pairs too, once every choice is made; metrics of "
-        "the validation split are then of pairs that were seen",
-    )
     metric: Literal["exact", "bleu", "accuracy", "loss"] | None = Field(
         None, description="chooses the best model; by default bleu for words, else exact"
     )
@@ -101,10 +95,6 @@ class Data(Settings):
             raise ValueError("give either name or train, the pairs to learn from")
         if self.tokens is not None and self.sentences is not None:
             raise ValueError("give either tokens or sentences, the size of a batch")
-        if self.alignments is not None and self.train_on_valid:
-            raise ValueError("alignments are those of train: leave out train_on_valid")
-        if self.store is not None and self.train_on_valid:
-            raise ValueError("train_on_valid holds all pairs in memory: leave out store")
         return self
 
 
@@ -122,18 +112,6 @@ class Splits:
 
     def read(self, split: str) -> Pairs:
         """Return the pairs of "train", "valid" or "test"."""
-        if split == "train" and self.data.train_on_valid:
-            own, valid, test = map(self._read, ("train", "valid", "test"))
-            count = min(len(valid), len(test))
-            if list(valid.targets[:count]) == list(test.targets[:count]):
-                raise ValueError(
-                    "data.train_on_valid would train on the test pairs, since they are the "
-                    "validation pairs here: give both valid and test"
-                )
-            return Pairs.collect(chain(own, valid), own.report)
-        return self._read(split)
-
-    def _read(self, split: str) -> Pairs:
         data = self.data
         count = {"train": None, "valid": data.valid_count, "test": data.test_count}[split]
         if data.name in GENERATED:

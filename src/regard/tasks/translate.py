@@ -175,10 +175,9 @@ class TranslateTask(ConfiguredTask):
         """Return statistics of the data as a table."""
         lengths = self._lengths()
         source, target, count = self.source_tokenizer, self.target_tokenizer, self.steps(0)
-        seen = "; also trained on" if self.data.train_on_valid else ""
         rows = {
             "training pairs": f"{len(lengths):,}{self._left_out(len(self.corpus) - len(lengths))}",
-            "validation pairs": f"{len(self.valid):,}{self._left_out(self.valid_left_out)}{seen}",
+            "validation pairs": f"{len(self.valid):,}{self._left_out(self.valid_left_out)}",
             "test pairs": self._count_test(),
             "source": "float frames" if source is None else f"{source.kind}, {len(source):,} kinds",
             "target": f"{target.kind}, {len(target):,} kinds",

@@ -1,8 +1,7 @@
 """The predictor of the task translate: a model, its tokenizers, and what they write."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
-from operator import itemgetter
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypedDict, Unpack, overload
 
@@ -10,7 +9,6 @@ import numpy as np
 from torch import Tensor, nn
 
 from regard.data import Pairs, Tokenizer, load_tokenizer
-from regard.data.joint_ngrams import JointNgrams
 from regard.data.tokenizer_vocabulary import VocabularyTokenizer
 from regard.decoding import Hypothesis, Limits, OnStep, batched, greedy, sample
 from regard.decoding import beam as beam_search
@@ -39,7 +37,6 @@ class Options(TypedDict, total=False):
     penalty: float
     sampling: Mapping[str, Any] | None
     mbr: int | None
-    ngrams: float | None
     prefix: Sequence[str] | None
     limits: Limits
     copy_unknown: bool
@@ -114,7 +111,6 @@ class Translator(Predictor):
         penalty: float = 0.6,
         sampling: Mapping[str, Any] | None = None,
         mbr: int | None = None,
-        ngrams: float | None = None,
         prefix: Sequence[str] | None = None,
         limits: Limits = Limits(),  # noqa: B008
         copy_unknown: bool = False,
@@ -134,9 +130,6 @@ class Translator(Predictor):
             mbr: draw this many samples and return the one that is most like the others, by chrF:
                 minimum Bayes risk. Eikema & Aziz 2020; with a temperature of 0.7 unless `sampling`
                 has another
-            ngrams: rank the translations of the beam by log-probability plus this weight times
-                that of a joint n-gram model of the run's training pairs, see
-                `regard.data.joint_ngrams`
             prefix: what each translation must begin with
             limits: how long they may become
             copy_unknown: write for an unknown token the source token with the largest weight.
@@ -159,8 +152,6 @@ class Translator(Predictor):
             raise ValueError(f"n_best should be from 1 to beam={beam}, got {n_best}")
         if sampling is not None and (beam > 1 or n_best < 1):
             raise ValueError(f"sampling needs beam=1 and n_best ≥ 1, got {beam} and {n_best}")
-        if ngrams is not None and (beam == 1 or sampling is not None or self.source is None):
-            raise ValueError("ngrams ranks what a beam of 2 or more has found for texts")
         if prefix is not None and (isinstance(prefix, str) or len(prefix) != len(inputs)):
             raise ValueError(
                 f"prefix should be a list of {len(inputs)}, one for each text, got {prefix!r}"
@@ -181,15 +172,12 @@ class Translator(Predictor):
             if mbr is not None:
                 found = [[self._most_agreed(samples)] for samples in found]
         else:
-            kept = n_best if ngrams is None else beam
-            found = self._search(sources, beam, options, n_best=kept, penalty=penalty)
+            found = self._search(sources, beam, options, n_best=n_best, penalty=penalty)
         if not all(best and np.isfinite(best[0].score) for best in found):
             raise ValueError(
                 "the scores of the model are not finite: its weights hold NaN or infinity, as "
                 "after a training that diverged"
             )
-        if ngrams is not None:
-            found = [best[:n_best] for best in self._by_ngrams(ngrams, sources, found)]
         written = [
             [self._translation(text, source, one, copy_unknown, return_map) for one in best]
             for text, source, best in zip(inputs, sources, found, strict=True)
@@ -303,11 +291,6 @@ class Translator(Predictor):
         """Return sources of a split of the run's data."""
         return list(self.pairs(split)[:count].sources)
 
-    @property
-    def trained_on_valid(self) -> bool:
-        """Whether the validation pairs of the run's data are among its training pairs."""
-        return self.data_settings(Data).train_on_valid
-
     def pairs(self, split: str = "test") -> Pairs:
         """Return a split of the run's own data; nothing is written, whatever `[data] store` is."""
         return Splits(self.data_settings(Data), self.seed).read(split)
@@ -347,28 +330,6 @@ class Translator(Predictor):
         kept = (map, best.maps) if return_map else (None, None)
         tokens = self.target.tokens(best.tokens)
         return Translation(text, tokens, best.score, kept[0], read, kept[1])
-
-    def _by_ngrams(
-        self, weight: float, sources: list[Any], found: list[list[Hypothesis]]
-    ) -> list[list[Hypothesis]]:
-        """The hypotheses of each source, by score plus weight · log-probability of n-grams."""
-        end = self.target.eos
-        pairs = [
-            (source, [number for number in one.tokens if number != end])
-            for source, best in zip(sources, found, strict=True)
-            for one in best
-        ]
-        counted = iter(self._joint_ngrams.log_probabilities(pairs))
-        ranked = [[(one.score + weight * next(counted), one) for one in best] for best in found]
-        return [
-            [one for _, one in sorted(best, key=itemgetter(0), reverse=True)] for best in ranked
-        ]
-
-    @cached_property
-    def _joint_ngrams(self) -> JointNgrams:
-        """Of the training pairs of the run."""
-        pairs = self.pairs("train")
-        return JointNgrams((self._encode(a), self.target.encode(b)) for a, b in pairs)
 
     def _most_agreed(self, samples: list[Hypothesis]) -> Hypothesis:
         """The sample whose text is most like those of the others."""
