@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard.decoding.scores import BLOCK, OutputScorer, Scores
-from regard.paths import kernels
 
 
 @given(
@@ -82,39 +81,6 @@ def test_the_same_memory_serves_fewer_entries_later():
             found = read(features)
             all_but_one = torch.arange(1, 11).expand(entries, -1)
             torch.testing.assert_close(found.of(all_but_one), expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [5, 64, 67, 1003])
-@pytest.mark.parametrize("by_columns", [False, True])
-def test_the_compiled_loop_finds_what_torch_finds(dtype, width, by_columns):
-    pytest.importorskip("numba")
-    torch.manual_seed(width)
-    logits = 30 * torch.randn(19, width, dtype=dtype)
-    banned = torch.tensor([0, 3])
-    if by_columns:
-        columns = torch.nn.functional.pad(logits.T, (0, 13)).contiguous()
-        found = kernels.top_logits(columns, banned, min(11, width - 2), columns=19)
-    else:
-        found = kernels.top_logits(logits.clone(), banned, min(11, width - 2))
-    best, tokens, log_sum = found
-    expected = logits.index_fill(1, banned, -torch.inf).topk(min(11, width - 2))
-    assert torch.equal(tokens, expected.indices)
-    assert torch.equal(best, expected.values)
-    whole = logits.double().logsumexp(1)
-    close = 1e-6 if dtype == torch.float32 else 1e-12
-    torch.testing.assert_close(log_sum, whole, rtol=0, atol=close)
-
-
-@pytest.mark.parametrize("by_columns", [False, True])
-def test_nan_logits_give_a_nan_sum(by_columns):
-    pytest.importorskip("numba")
-    logits = torch.randn(16, 70)
-    logits[1, 69] = torch.nan
-    options = {"columns": 16} if by_columns else {}
-    read = logits.T.contiguous() if by_columns else logits
-    log_sum = kernels.top_logits(read, torch.tensor([0]), 3, **options)[2]
-    assert log_sum.isnan().nonzero().tolist() == [[1]]
 
 
 @pytest.mark.parametrize("bias", [True, False])

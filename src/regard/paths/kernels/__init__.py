@@ -3,6 +3,5 @@
 from .additive import additive_attention, additive_scores
 from .compile import available
 from .featurewise import feature_attention
-from .top import top_logits
 
-__all__ = ["additive_attention", "additive_scores", "available", "feature_attention", "top_logits"]
+__all__ = ["additive_attention", "additive_scores", "available", "feature_attention"]
