@@ -110,7 +110,7 @@ def _answer(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         except tuple(kind for kind, _ in STATUSES) as error:
             status = next(status for kind, status in STATUSES if isinstance(error, kind))
             log.info("%s %s: %s", request.method, request.url.path, error, exc_info=True)
-            return problem(status, " ".join(str(error).split()))
+            return problem(status, str(error))
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise

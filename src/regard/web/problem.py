@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pydantic import BaseModel, Field, ValidationError
 from starlette.responses import Response
 
+LONGEST = 500  # characters of a sentence, which may quote what was sent
+
 
 class Problem(BaseModel):
     """What went wrong."""
@@ -20,7 +22,9 @@ def problem(
     *,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Return an error as a response."""
+    """Return an error as a response; a sentence on one line, cut if it is very long."""
+    error = " ".join(error.split())
+    error = error if len(error) <= LONGEST else f"{error[: LONGEST - 1]}…"
     text = Problem(error=error, field=field).model_dump_json(exclude_none=True)
     return Response(text, status, headers=headers, media_type="application/json")
 
