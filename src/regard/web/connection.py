@@ -34,7 +34,9 @@ class TimedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse bytes that are no request; if its answer has begun, the connection only ends."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            text = Problem(error="the bytes are not a request of HTTP/1.1, or its headers too long")
+            text = Problem(
+                error="the bytes are not a request of HTTP/1.1, or its headers too long", field=None
+            )
             body = text.model_dump_json(exclude_none=True).encode()
             headers = [("content-type", "application/json"), ("connection", "close")]
             headers.append(("content-length", str(len(body))))
