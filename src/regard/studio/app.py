@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from regard.recipes import describe_recipes, load_recipe
 from regard.studio import comparison, edits, exhibits, files, free, look, messages, uploads
 from regard.studio.jobs import UPLOADS, Jobs
-from regard.studio.runs import Runs, checkpoints, describe, final_metrics
+from regard.studio.runs import Runs, check_links, checkpoints, describe, final_metrics
 from regard.studio.worker import Worker
 from regard.web import Endpoint, Event, EventStream, Guard, RequestError, create_app, is_loopback
 from regard.web.guard import LOOPBACK
@@ -60,8 +60,9 @@ class Studio:
             try:
                 state = self.jobs.state(name) if own else "unknown"
                 if name in directories:
+                    check_links(run, "*")
                     (task, model), metrics = describe(run), final_metrics(run)
-            except (OSError, ValueError):  # damaged: it is not offered
+            except (OSError, ValueError):  # damaged, or with links: it is not offered
                 continue
             found.append(
                 messages.RunEntry(

@@ -51,9 +51,7 @@ class Runs:
             ValueError: if a file of the run is a link to somewhere else
         """
         run = self._known(name)
-        for file in (*run.iterdir(), *run.glob("checkpoints/*"), *run.glob("checkpoints/*/*")):
-            if not file.resolve().is_relative_to(run):
-                raise ValueError(f"{name}: {file.name} is a link out of the run, which is refused")
+        check_links(run, "*", "checkpoints/*", "checkpoints/*/*")
         return run
 
     def _known(self, name: str) -> Path:
@@ -110,6 +108,13 @@ class Runs:
                 run = config.parent.resolve()
                 if run.is_relative_to(root) and config.resolve().parent == run:
                     yield run
+
+
+def check_links(run: Path, *patterns: str) -> None:
+    """Raise `ValueError` if a file of a run is a link that leads out of it."""
+    for file in (file for pattern in patterns for file in run.glob(pattern)):
+        if not file.resolve().is_relative_to(run):
+            raise ValueError(f"{run.name}: {file.name} is a link out of the run, which is refused")
 
 
 def checkpoints(run: Path) -> list[int]:
