@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from regard.studio import create_studio, uploads
 from regard.studio import jobs as jobs_module
 from regard.studio.jobs import Jobs
+from regard.training import read_run_config
 
 QUICK = ["data.count=400", "data.valid_count=10", "data.test_count=10", "training.threads=1"]
 SMALL = ["model.hidden=8", "model.embedding=8"]
@@ -242,3 +244,33 @@ def test_uploads_have_room_for_a_gigabyte(client, home, monkeypatch):
     ]
     assert statuses == [200, 507, 507]
     assert len(list(Path(home, ".studio").glob("uploads/*"))) == 1
+
+
+@pytest.mark.slow
+def test_a_training_starts_from_the_weights_of_a_run_of_the_list(client, home):
+    given = ["training.init=letters", "training.steps=1", "training.epochs=", *QUICK]
+    small = ["model.hidden=24", "model.embedding=16"]
+    assert start(client, settings=[*given, *small]).status == 200
+    jobs = Jobs(home)
+    until(lambda: jobs.state("new") != "running")
+    assert jobs.progress("new").message is None
+    assert read_run_config(home / "new").training.init == str(home / "letters")
+
+
+@pytest.mark.slow
+def test_of_many_starts_at_once_two_run_and_the_others_leave_no_file(client, home):
+    long = ["training.epochs=", "training.steps=100000"]
+    names = [f"run-{number}" for number in range(6)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        answers = list(
+            pool.map(lambda name: start(client, name=name, settings=[*QUICK, *SMALL, *long]), names)
+        )
+    try:
+        assert sorted(answer.status for answer in answers) == [200, 200, 409, 409, 409, 409]
+        started = {
+            name for name, answer in zip(names, answers, strict=True) if answer.status == 200
+        }
+        assert {path.stem for path in (home / ".studio").iterdir()} == started
+    finally:
+        for record in (home / ".studio").glob("*.json"):
+            os.killpg(json.loads(record.read_text())["process"], signal.SIGKILL)
