@@ -45,7 +45,7 @@ def studio(runs: list[Path], home: Path | None = None) -> Iterator[tuple[int, in
         command = [sys.executable, "-m", "regard", "studio", *map(str, runs)]
         command += ["--out", str(home or empty)]
         process = subprocess.Popen(
-            [*command, "--port", "0", "--no-open"], stdout=subprocess.PIPE, text=True
+            [*command, "--port", "0", "--no-open", "--no-token"], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import uvicorn
 
-from regard.web.server import listen
+from regard.web.server import configure, listen
 
 
 class Answer(NamedTuple):
@@ -51,7 +51,7 @@ class Client:
 def serving(app: Any, port: int = 0) -> Iterator[Client]:
     """Answer requests until the block ends."""
     listening = listen("127.0.0.1", port)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none"))
+    server = uvicorn.Server(configure(app, log_level="critical"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started and thread.is_alive():

@@ -18,11 +18,11 @@ def serve(request: pytest.FixtureRequest) -> Callable[..., httpx.Client]:
 
     def start(predictor: Any, **options: Any) -> httpx.Client:
         from regard.serving import create_server
+        from regard.web.server import configure
 
         listening = socket.create_server(("127.0.0.1", 0))
         app = create_server(predictor, **options)
-        config = uvicorn.Config(app, log_level="error", access_log=False, ws="none")
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(configure(app, log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         while not server.started:

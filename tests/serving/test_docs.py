@@ -15,6 +15,16 @@ def blocks(language):
     return [code for name, code in found if name == language]
 
 
+def test_what_a_request_can_reach_is_told_of_every_endpoint(serve, translator, tmp_path):
+    from regard.studio.app import Studio, endpoints
+
+    section = DOCS.partition("### What a request can reach\n")[2].partition("\n#")[0]
+    described = serve(translator).get("/openapi.json").json()["paths"]
+    paths = [*described, *(one.path for one in endpoints(Studio([], tmp_path)))]
+    assert len(paths) > 15
+    assert [path for path in paths if f"{path}`" not in section] == []
+
+
 @pytest.fixture
 def address(serve, translator):
     return f"{serve(translator).base_url}/"

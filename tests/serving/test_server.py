@@ -4,11 +4,13 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
 import regard
+from regard.data import train_tokenizer
 from regard.serving import Limits
 
 
@@ -118,6 +120,88 @@ def test_wrong_requests_are_refused_in_one_sentence(serve, translator, path, bod
     answer = serve(translator).post(path, json=body)
     assert answer.status_code == status, answer.text
     assert "\n" not in answer.json()["error"]
+
+
+def test_an_answer_with_too_many_weights_is_refused_before_it_is_computed(serve, translator):
+    client = serve(translator)
+    largest = {"texts": ["abcdefgh" * 128] * 64, "beam": 20, "n_best": 20, "alignments": True}
+    answer = client.post("/v1/translate", json=largest)
+    # 20 translations of 64 texts of 1,024 tokens, each of at most 2 · 1,024 + 50 tokens
+    most = f"{20 * 64 * 1024 * (2 * 1024 + 50):,}"
+    assert answer.status_code == 422
+    assert answer.json() == {
+        "error": f"the alignments may have {most} weights, and an answer has at most 4,194,304: "
+        "send fewer or shorter texts, ask for a smaller n_best, or leave out alignments",
+        "field": "alignments",
+    }
+    assert "regard_batch_requests_count 0.0" in client.get("/metrics").text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_weights_are_counted_to_the_last(serve, translator, stream):
+    texts, n_best = (["abcde"], 1) if stream else (["abcde", "가나다", ""], 3)
+    cells = n_best * sum(len(text) * (2 * len(text) + 50) for text in texts)
+    given = {"texts": texts, "beam": n_best, "n_best": n_best, "stream": stream}
+    for limit, alignments, status in (
+        (cells, True, 200),
+        (cells - 1, True, 422),
+        (cells - 1, False, 200),
+    ):
+        client = serve(translator, limits=Limits(cells=limit))
+        answer = client.post("/v1/translate", json={**given, "alignments": alignments})
+        assert answer.status_code == status, answer.text
+        assert (f"{cells:,} weights" in answer.text) == (status == 422)
+
+
+def test_health_does_not_wait_behind_work(serve, translator):
+    client = serve(translator)
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def parse(text):
+        begun.release()
+        go_on.wait(20)
+        return text
+
+    translator.parse = parse
+    with ThreadPoolExecutor(60) as pool:  # more than the threads of the event loop
+        given = {"texts": ["a"], "beam": 1}
+        answers = [pool.submit(client.post, "/v1/translate", json=given) for _ in range(60)]
+        assert begun.acquire(timeout=20)
+        try:
+            for path in ("/healthz", "/readyz", "/metrics"):
+                assert client.get(path, timeout=10).status_code == 200
+        finally:
+            go_on.set()
+        assert {answer.result().status_code for answer in answers} == {200}
+
+
+@pytest.mark.parametrize(
+    ("task", "input", "words"),
+    [
+        ("classify", {"text": "a" * 20_001}, "20,001 characters"),
+        ("classify", {"text": "a " * 1025}, "1,025 tokens"),
+        ("translate", {"source": "a" * 20_001}, "20,001 characters"),
+        ("pair", {"left": "a " * 1025, "right": [[""] * 3] * 3}, "tokens"),
+        ("pair", {"left": "a", "right": "b" * 30_000}, "a scene is three rows"),
+    ],
+)
+def test_a_text_inside_an_object_is_limited_too(serve, tiny_run, task, input, words):
+    answer = serve(regard.load(tiny_run(task))).post("/v1/predict", json={"inputs": [input]})
+    assert answer.status_code == 422
+    assert words in answer.json()["error"]
+    assert len(answer.json()["error"]) < 1000
+
+
+def test_frames_are_limited_as_tokens_are(serve):
+    from regard.models import build
+    from regard.tasks import Translator
+
+    letters = train_tokenizer("characters", ["ab"])
+    model = build("luong", "tiny", frames=3, target_vocabulary=len(letters), hidden=8)
+    client = serve(Translator(model, None, letters))
+    for length, status in ((1024, 200), (1025, 422)):
+        answer = client.post("/v1/predict", json={"inputs": [{"source": [[0, 1, 2]] * length}]})
+        assert answer.status_code == status, answer.text
 
 
 def test_a_file_of_the_server_is_no_image(serve, tiny_run):

@@ -82,14 +82,15 @@ def test_a_checkpoint_has_its_own_weights(client, home):
     ("given", "status", "words"),
     [
         ({"text": ""}, 422, "empty text"),
-        ({"text": "x" * 20_001}, 422, "text: string should have at most 20000"),
+        ({"text": "x" * 20_001}, 422, "text should have at most 20000"),
         ({"text": "ab" * 301}, 422, "the text has 602 tokens; the studio takes up to 600"),
         ({"prefix": [10**6]}, 422, "prefix should be ids"),
         ({"run": "nobody"}, 404, "no run named 'nobody'"),
         ({"run": "../letters"}, 404, "no run named"),
         ({"run": "/etc"}, 404, "no run named"),
         ({"example": 999}, 422, "test examples"),
-        ({"extra": 1}, 422, "extra"),
+        ({"extra": 1}, 422, "there is no field extra"),
+        ({"beam": "many"}, 422, "beam should be a whole number"),
     ],
 )
 def test_a_look_that_cannot_be_is_a_sentence(client, given, status, words):

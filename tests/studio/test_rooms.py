@@ -369,6 +369,27 @@ def test_a_lost_server_comes_back(open_tab, trained, tmp_path):
         tab.until("!!document.querySelector('.problem:not([hidden])')", False)
 
 
+def test_the_token_of_the_address_is_kept_and_without_it_the_page_says_what_to_open(
+    browser, serve, home
+):
+    client = serve(create_studio([], home=home, token="secret"))
+    tab = Tab(browser, client.address)
+    tab.page.goto(f"{client.address}/#token=secret")
+    for _ in range(2):
+        tab.page.wait_for_selector("main > [data-ready]", state="attached")
+        assert "secret" not in tab.page.url
+        tab.page.reload()
+    assert tab.context.cookies() == []
+    tab.context.close()
+    other = Tab(browser, client.address)
+    other.page.goto(client.address)
+    other.page.locator(
+        ".offline", has_text="Open the address that regard studio printed"
+    ).wait_for()
+    other.context.close()
+    assert tab.errors == other.errors == []
+
+
 def test_two_tabs_do_not_disturb_each_other(open_tab):
     tabs = [open_tab(f"look?run={run}&text=a") for run in ("letters", "without")]
     for letter in "bcd":

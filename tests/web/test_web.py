@@ -3,11 +3,14 @@
 import asyncio
 import http.client
 import socket
+import threading
 from collections.abc import AsyncIterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, ClassVar
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_serializer
 from starlette.requests import Request
 
 from regard.web import Endpoint, Event, EventStream, Guard, RequestError, create_app, guard
@@ -72,8 +75,8 @@ def test_input_comes_from_path_query_and_body(client):
 @pytest.mark.parametrize(
     ("given", "status", "field", "words"),
     [
-        ({"number": 10}, 422, "number", "number: input should be less than or equal to 9"),
-        ({"number": "x"}, 422, "number", "number: input should be a valid integer"),
+        ({"number": 10}, 422, "number", "number should be less than or equal to 9"),
+        ({"number": "x"}, 422, "number", "number should be a whole number"),
         (b"{", 400, None, "not valid JSON"),
         (b'{"number": NaN}', 400, None, "not valid JSON"),
         (b"[" * 900, 400, None, "not valid JSON"),
@@ -246,3 +249,125 @@ def test_answers_are_sent_without_the_delay_of_nagles_algorithm():
             return await asyncio.wait_for(found, 10)
 
     assert asyncio.run(delays()) == 1
+
+
+# ------------------------------------------------------------------------------ the protocol
+
+
+def exchange(client: Any, *parts: str | bytes) -> tuple[bytes, bool]:
+    """What a server answers to bytes, sent as they are, and whether it closes the connection."""
+    answer = b""
+    with socket.create_connection(("127.0.0.1", client.port), timeout=5) as connection:
+        with suppress(ConnectionError):  # closed before all was sent
+            for part in parts:
+                connection.sendall(part.encode() if isinstance(part, str) else part)
+        try:
+            while more := connection.recv(2**16):
+                answer += more
+        except TimeoutError:
+            return answer, False
+        except ConnectionError:
+            pass
+    return answer, True
+
+
+CHUNKED = "Transfer-Encoding: chunked\r\n"
+POST = "POST /v1/echo/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+SMUGGLED = "GET /v1/echo/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (f"{POST}{CHUNKED}Content-Length: 2\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n", 400),
+        (f"{POST}Content-Length: 7\r\n{CHUNKED}\r\n2\r\n{{}}\r\n0\r\n\r\n", 400),
+        (f"{POST}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}", 400),
+        (f"{POST.replace('1.1', '1.0')}{CHUNKED}\r\n2\r\n{{}}\r\n0\r\n\r\n", 400),
+        (f"{POST}{CHUNKED}\r\nx\r\n", 400),
+        ("\x00\x01 nothing\r\n\r\n", 400),
+    ],
+    ids=["both", "both, in turn", "two lengths", "chunks of HTTP/1.0", "no chunk", "no request"],
+)
+def test_a_body_whose_end_is_not_certain_is_refused_and_ends_the_connection(
+    client, request_, status
+):
+    answer, is_closed = exchange(client, request_, SMUGGLED)
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer
+    assert answer.count(b"HTTP/1.1 ") == 1  # what follows is not read as a request
+    assert b"smuggled" not in answer
+    assert b'{"error":"' in answer
+    assert is_closed
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "status"),
+    [
+        (100, 0, 200),
+        (101, 0, 431),
+        (1000, 0, 431),
+        (9, 60_000, 200),
+        (9, 66_000, 431),
+        (9, 10_000_000, 400),  # the rest is not waited for
+    ],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_headers_are_at_most_a_hundred_and_64_kilobytes(client, count, size, status, at_once):
+    lines = [f"X-{number}: {'x' * (size // (count - 2))}\r\n" for number in range(count - 2)]
+    head = "GET /v1/echo/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    sent = [head, *lines, "\r\n"]
+    answer, is_closed = exchange(client, *(["".join(sent)] if at_once else sent))
+    allowed = {status} if status == 200 else {431, 400}  # refused before, or after, the last byte
+    assert int(answer.split()[1]) in allowed if answer else status == 400, answer[:100]
+    assert is_closed
+
+
+def test_a_broken_body_of_a_request_that_was_answered_ends_the_connection_alone(client, caplog):
+    with socket.create_connection(("127.0.0.1", client.port), timeout=5) as connection:
+        connection.sendall(f"{POST.replace('localhost', 'x')}{CHUNKED}\r\n".encode())
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += connection.recv(2**16)
+        assert answer.startswith(b"HTTP/1.1 421 ")
+        connection.sendall(b"no\r\n")
+        assert connection.recv(2**16) == b""
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+# ------------------------------------------------------------------------------ big answers
+
+
+class Held(BaseModel):
+    """An answer that is written as slowly as a test wants."""
+
+    text: str
+    begun: ClassVar = threading.Event()
+    go_on: ClassVar = threading.Event()
+
+    @field_serializer("text")
+    def _slowly(self, text: str) -> str:
+        self.begun.set()
+        return text if self.go_on.wait(20) else "nobody went on"
+
+
+async def hold(request: Request, given: None) -> Held:
+    return Held(text="big")
+
+
+async def hold_events(request: Request, given: None) -> EventStream:
+    async def events() -> AsyncIterator[Event]:
+        yield Event("held", Held(text="big"))
+
+    return EventStream(events())
+
+
+@pytest.mark.parametrize("handler", [hold, hold_events])
+def test_while_a_big_answer_is_written_others_are_answered(serve, handler):
+    Held.begun.clear()
+    Held.go_on.clear()
+    client = serve(create_app([*ENDPOINTS, Endpoint("GET", "/held", handler, "Wait")], title="t"))
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client, "GET", "/held")
+        assert Held.begun.wait(20)
+        assert client("GET", "/v1/echo/a").status == 200
+        Held.go_on.set()
+        assert b"big" in answer.result().body

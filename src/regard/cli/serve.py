@@ -1,6 +1,6 @@
 """`regard serve`: a trained model over HTTP."""
 
-import sys
+import logging
 from typing import Annotated
 
 import typer
@@ -27,11 +27,10 @@ def serve(
 
     POST /v1/predict takes inputs of any task, POST /v1/translate texts to translate; /healthz,
     /readyz and /metrics tell how the server is, /openapi.json describes it all. On a host that
-    others can reach, requests need the token. One JSON object for each request goes to standard
-    error, without what users sent.
+    others can reach, requests need the token, which is printed after the address if it is random.
+    The log on standard error is JSON, an object for each request, without what users sent.
     """  # fmt: skip
     from regard.serving import create_server
-    from regard.serving.metrics import log_to_stderr
     from regard.tasks import load
     from regard.web import is_loopback, make_token, run_server
     from regard.web.guard import LOOPBACK
@@ -39,15 +38,17 @@ def serve(
     if token is not None and not token:
         raise typer.BadParameter("--token should not be empty")
     public = not is_loopback(host)
-    if public and token is None:
+    is_random = public and token is None
+    if is_random:
         token = make_token()
-        print(f"token: {token}", file=sys.stderr, flush=True)
     predictor = load(run, device=device)
-    log_to_stderr()
     app = create_server(predictor, token=token, hosts=() if public else LOOPBACK)
-    print(f"serving {run} ({predictor.task})", file=sys.stderr, flush=True)
 
     def ready(address: str) -> None:
+        fields = {"run": str(run), "task": predictor.task, "address": address}
+        logging.getLogger("regard.serving").info("serving", extra={"fields": fields})
         print(address, flush=True)
+        if is_random:
+            print(f"token: {token}", flush=True)
 
     run_server(app, host=host, port=port, ready=ready, timeout_graceful_shutdown=60)

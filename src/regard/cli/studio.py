@@ -26,21 +26,29 @@ def studio(
     port: Annotated[int, option("Port; 0 is any free one.", least=0, most=65535)] = 8400,
     token: Annotated[
         str | None,
-        option("Secret of the address; elsewhere than on 127.0.0.1 one is made.", "TEXT"),
+        option("Secret that the page sends with every request. [default: a random one]", "TEXT"),
     ] = None,
+    no_token: Annotated[
+        bool,
+        flag("--no-token", "Answer everybody on this machine, its other users too."),
+    ] = False,
     browse: Annotated[bool, flag("--open/--no-open", "Open the page in a browser.")] = True,
 ) -> None:
     """Look at models, edit, compare and train them in the browser.
 
-    Runs below --out are offered too. A training goes on when the studio ends.
+    Runs below --out are offered too. A training goes on when the studio ends. The address that is
+    printed holds a token, without which the studio does not answer.
     """
+    if token is not None and (no_token or not token):
+        reason = "should not be empty" if not token else "contradicts --no-token: choose one"
+        raise typer.BadParameter(f"--token {reason}")
     for run in runs or []:
         if not run.is_dir():
             raise FileNotFoundError(f"{run} is not a directory: give runs, or folders of runs")
     from regard.studio import create_studio
     from regard.web import is_loopback, make_token, run_server
 
-    if token is None and not is_loopback(host):
+    if token is None and not no_token:
         token = make_token()
     if docs is None:
         docs = SITE if (SITE / "guide").is_dir() else None

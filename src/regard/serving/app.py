@@ -7,15 +7,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from regard import decoding
 from regard.export import CTranslate2Model
 from regard.export.onnx import OnnxDecoder, OnnxModel
 from regard.serving.batcher import Batcher, Job
 from regard.serving.metrics import Metrics, Observed
 from regard.serving.schemas import (
+    CHARACTERS,
     Hypothesis,
     PredictAnswer,
     PredictRequest,
@@ -31,6 +35,7 @@ from regard.web.guard import LOOPBACK
 
 STATUSES = (401, 413, 429, 503, 504)
 PUBLIC = ("/healthz", "/readyz")
+LENGTHS = decoding.Limits()  # of translations, as `Translator.predict` has them
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Limits:
     wait: float = 0.005  # seconds that a request waits for others
     waiting: int = 256  # requests
     longest: int = 1024  # tokens of a text
+    cells: int = 2**22  # attention weights of an answer
     body: int = 2**20  # bytes
 
 
@@ -145,7 +151,9 @@ class Server:
                 raise RequestError(422, 'an image is an object {"pixels": [[…]]}', "inputs")
         job = await self._job(given.inputs, options, given.timeout)
         found = await self._result(request, job, given.timeout)
-        return PredictAnswer(predictions=[self.predictor.to_json(one) for one in found])
+        return await asyncio.to_thread(
+            lambda: PredictAnswer(predictions=[self.predictor.to_json(one) for one in found])
+        )
 
     async def translate(
         self, request: Request, given: TranslateRequest
@@ -166,13 +174,15 @@ class Server:
             self.batcher.check_room()
             return EventStream(self._stream(request, job, given.timeout))
         found = await self._result(request, job, given.timeout)
-        return TranslateAnswer(translations=[_answer(one) for one in found])
+        return await asyncio.to_thread(
+            lambda: TranslateAnswer(translations=[_answer(one) for one in found])
+        )
 
-    async def healthz(self, request: Request, given: None) -> State:
+    async def healthz(self, request: Request, given: None) -> Response:
         """The event loop answers."""
         return self._state("ok")
 
-    async def readyz(self, request: Request, given: None) -> State:
+    async def readyz(self, request: Request, given: None) -> Response:
         """Requests are accepted: the server is not ending, and its queue is not full."""
         if not self.is_ready or len(self.batcher.queue) >= self.limits.waiting:
             raise RequestError(503, "the server is ending or its queue is full")
@@ -182,20 +192,26 @@ class Server:
         """All metrics."""
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
-    def _state(self, status: str) -> State:
-        return State(status=status, task=self.predictor.task, engine=engine_of(self.predictor))
+    def _state(self, status: str) -> Response:
+        """The state, written by the event loop itself: it does not wait behind larger answers."""
+        state = State(status=status, task=self.predictor.task, engine=engine_of(self.predictor))
+        return Response(state.model_dump_json(), media_type="application/json")
 
     async def _job(self, inputs: Sequence[Any], options: dict[str, Any], timeout: float) -> Job:
         """The job of some inputs, parsed and counted beside the event loop."""
         if not self.is_ready:
             raise RequestError(503, "the server is ending", headers={"retry-after": "1"})
 
-        def read() -> tuple[list[Any], int]:
+        def read() -> tuple[list[Any], list[int]]:
             parsed = [self.predictor.parse(one) for one in inputs]
-            return parsed, sum(map(self._count, parsed))
+            return parsed, list(map(self._count, parsed))
 
         parsed, tokens = await asyncio.to_thread(read)
-        return Job(parsed, options, tokens, time.monotonic() + timeout)
+        if options.get("return_map"):
+            self._check_cells(tokens, options["n_best"])
+        return Job(
+            parsed, options, sum(max(1, count) for count in tokens), time.monotonic() + timeout
+        )
 
     async def _result(self, request: Request, job: Job, timeout: float) -> list[Any]:
         """The predictions of a job, unless its time is over or its client is gone."""
@@ -235,7 +251,8 @@ class Server:
                 (name,) = translator.target.tokens(ids[-1:])
                 yield Event("token", Token(token=name, text=translator.target.decode(ids)))
             try:
-                yield Event("translation", _answer(answer.result()[0]))
+                (found,) = answer.result()
+                yield Event("translation", await asyncio.to_thread(_answer, found))
             except (RequestError, ValueError) as error:
                 yield Event("error", _problem(error))
         finally:
@@ -249,15 +266,39 @@ class Server:
 
     def _count(self, one: Any) -> int:
         """Tokens of an input, about; 422 if there are too many."""
-        if not isinstance(one, str):
+        if isinstance(one, tuple):  # a pair of texts, or of a text and something else
+            return sum(map(self._count, one))
+        if isinstance(one, np.ndarray):  # frames
+            count = len(one)
+        elif isinstance(one, str):
+            if len(one) > CHARACTERS:
+                raise RequestError(
+                    422, f"a text has {len(one):,} characters, at most {CHARACTERS:,} are taken"
+                )
+            names = ("source", "left")
+            tokenizers = (getattr(self.predictor, name, None) for name in names)
+            tokenizer = next(filter(None, tokenizers), None)
+            count = len(one.split() if tokenizer is None else tokenizer.encode(one))
+        else:
             return 1
-        source = getattr(self.predictor, "source", None)
-        count = len(one.split()) if source is None else len(source.encode(one))
         if count > self.limits.longest:
             raise RequestError(
                 422, f"a text has {count:,} tokens, at most {self.limits.longest:,} are taken"
             )
-        return max(1, count)
+        return count
+
+    def _check_cells(self, tokens: Sequence[int], n_best: int) -> None:
+        """Raise 422 if alignments of texts may have too many weights, if all become longest."""
+        lengths = torch.tensor(tokens)
+        cells = n_best * int((lengths * LENGTHS.of(lengths)).sum())
+        if cells > self.limits.cells:
+            raise RequestError(
+                422,
+                f"the alignments may have {cells:,} weights, and an answer has at most "
+                f"{self.limits.cells:,}: send fewer or shorter texts, ask for a smaller n_best, or "
+                "leave out alignments",
+                "alignments",
+            )
 
     def _compute(
         self, inputs: list[Any], on_step: Callable[..., None], **options: Any
@@ -285,7 +326,7 @@ def _answer(found: Translation | list[Translation]) -> TranslationAnswer:
             text=one.text,
             score=one.score,
             tokens=one.tokens,
-            alignment=None if one.map is None else one.map.tolist(),
+            alignment=None if one.map is None else one.map.double().round(decimals=6).tolist(),
         )
         for one in several
     ]

@@ -1,8 +1,6 @@
-"""Numbers about the server, for Prometheus; and one line of JSON for each request."""
+"""Numbers about the server, for Prometheus; and one line of the log for each request."""
 
-import json
 import logging
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -85,30 +83,3 @@ class Observed:
             self.metrics.seconds.labels(path).observe(seconds)
             fields = {"method": scope["method"][:10], "path": path, "status": status}
             log.info("request", extra={"fields": {**fields, "seconds": round(seconds, 4)}})
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, event, and its fields."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
-
-
-def log_to_stderr() -> None:
-    """Write the log of the server as lines of JSON to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    levels = {"regard.serving": "INFO", "regard.web": "WARNING", "uvicorn": "ERROR"}
-    for name, level in levels.items():
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(level)

@@ -81,7 +81,8 @@ class Hypothesis(BaseModel):
     score: float = Field(description="log-probability in nats")
     tokens: list[str] = Field(description="of the text, with the end-of-sequence token")
     alignment: list[list[float]] | None = Field(
-        None, description="a row for each of `tokens`: the weights of the source tokens"
+        None,
+        description="a row for each of `tokens`: the weights of the source tokens, to 6 decimals",
     )
 
 

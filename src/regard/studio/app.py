@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 
 from regard.recipes import describe_recipes, load_recipe
 from regard.studio import comparison, edits, exhibits, files, free, look, messages, uploads
-from regard.studio.jobs import Jobs
-from regard.studio.runs import Runs, checkpoints, describe, final_metrics
+from regard.studio.jobs import UPLOADS, Jobs
+from regard.studio.runs import Runs, check_links, checkpoints, describe, final_metrics
 from regard.studio.worker import Worker
 from regard.web import Endpoint, Event, EventStream, Guard, RequestError, create_app, is_loopback
 from regard.web.guard import LOOPBACK
@@ -29,7 +29,7 @@ DOCS_POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-CHANGEABLE = (
+SHOWN_SETTINGS = (  # that the page has a field for; see regard.studio.settings for the others
     *("training.epochs", "training.steps", "training.minutes", "training.lr"),
     *("model.kind", "model.score", "model.hidden", "model.layers", "model.heads", "data.count"),
 )
@@ -60,8 +60,9 @@ class Studio:
             try:
                 state = self.jobs.state(name) if own else "unknown"
                 if name in directories:
+                    check_links(run, "*")
                     (task, model), metrics = describe(run), final_metrics(run)
-            except (OSError, ValueError):  # damaged: it is not offered
+            except (OSError, ValueError):  # damaged, or with links: it is not offered
                 continue
             found.append(
                 messages.RunEntry(
@@ -115,22 +116,28 @@ class Studio:
         return messages.RecipeList(recipes=list(_recipes()))
 
     async def upload(self, request: Request, given: messages.Upload) -> messages.Preview:
-        folder = self.jobs.folder / "uploads"
+        folder = self.jobs.folder / UPLOADS
         return await asyncio.to_thread(uploads.preview, folder, given)
 
     async def start(self, request: Request, given: messages.Start) -> messages.Progress:
+        return await asyncio.to_thread(self._start, given)
+
+    def _start(self, given: messages.Start) -> messages.Progress:
         data = None
         if given.upload is not None:
-            data = uploads.configuration(self.jobs.folder / "uploads", given.upload)
-        return self.jobs.progress(await asyncio.to_thread(self.jobs.start, given, data))
+            data = uploads.configuration(self.jobs.folder / UPLOADS, given.upload)
+        return self.jobs.progress(self.jobs.start(given, data, self.runs.path))
 
     async def control(self, request: Request, given: messages.Control) -> messages.Progress:
-        self._own(given.run)
+        return await asyncio.to_thread(self._control, given)
+
+    def _control(self, given: messages.Control) -> messages.Progress:
+        self._check_own(given.run)
         self.jobs.control(given.run, given.action)
         return self.jobs.progress(given.run)
 
     async def follow(self, request: Request, given: messages.Follow) -> EventStream:
-        self._own(given.run)
+        await asyncio.to_thread(self._check_own, given.run)
         if self.streams >= MOST_STREAMS:
             raise RequestError(503, "too many pages follow trainings: close some")
         return EventStream(self._events(given.run, given.after))
@@ -153,12 +160,13 @@ class Studio:
         finally:
             self.streams -= 1
 
-    def _own(self, name: str) -> None:
-        """Raise unless a run is in the folder of new runs."""
+    def _check_own(self, name: str) -> None:
+        """Raise unless a run is in the folder of new runs, and no link."""
+        home = self.jobs.home.resolve()
         run = self.runs.find().get(name)
-        if name not in self.jobs.names() and (
-            run is None or run.parent != self.jobs.home.resolve()
-        ):
+        if run is None and name in self.jobs.names():  # it has no files yet
+            run = home / name
+        if run is None or run.resolve().parent != home:
             raise FileNotFoundError(f"no training is named {name[:100]!r}")
 
 
@@ -203,7 +211,7 @@ def _recipes() -> tuple[messages.Recipe, ...]:
     for name, description in describe_recipes().items():
         tables = load_recipe(name)
         settings = {}
-        for key in CHANGEABLE:
+        for key in SHOWN_SETTINGS:
             table, _, field = key.partition(".")
             if field in tables.get(table, {}):
                 settings[key] = str(tables[table][field])

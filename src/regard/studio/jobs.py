@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ import tomli_w
 from regard.core.files import atomic_file
 from regard.recipes import load_recipe
 from regard.studio.messages import Point, Progress, Start
-from regard.studio.runs import checkpoints
+from regard.studio.runs import checkpoints, read_log
+from regard.studio.settings import check_settings
 from regard.tasks import TASKS
 from regard.training import read_config
-from regard.training.metrics import read_metrics
 from regard.training.run_directory import check_free
+from regard.training.settings import read_settings
 from regard.web import RequestError
 
 FOLDER = ".studio"  # beside the runs: logs, process numbers and configurations of trainings
+UPLOADS = "uploads"  # below it
 ERROR = "regard: "  # how the command begins a sentence about an error
 KILLED = "the training was killed before its first checkpoint"
 MOST_RUNNING = 2
@@ -43,42 +46,50 @@ class Jobs:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.folder = home / FOLDER
+        self.lock = threading.Lock()  # of starts: each counts those that run
 
     def names(self) -> list[str]:
         """Return the names of all trainings that the studio has started here."""
         return sorted(file.stem for file in self.folder.glob("*.json"))
 
-    def start(self, given: Start, data: dict[str, Any] | None) -> str:
-        """Start a training and return the name of its run.
+    def start(
+        self, given: Start, data: dict[str, Any] | None, find_run: Callable[[str], Path]
+    ) -> str:
+        """Start a training and return the name of its run; one that is refused leaves no file.
 
         Args:
             data: the configuration for an uploaded file, instead of a recipe
+            find_run: as in `check_settings`
 
         Raises:
-            ValueError: an unknown recipe or setting
+            ValueError: an unknown recipe or setting, or one that a request may not change
             FileExistsError: if there is a run of this name
         """
         if (given.recipe is None) == (data is None):
             raise RequestError(422, "give either a recipe or an uploaded file", "recipe")
         tables = data if data is not None else load_recipe(str(given.recipe))
         try:
-            config = read_config(tables, [*DEFAULTS, *given.settings])
-            task = TASKS[config.task]
-            for name, kind in task.tables:  # wrong values are found before a process starts
-                kind.model_validate(getattr(config, name))
+            settings = check_settings(tables["task"], given.settings, find_run)
+            config = read_config(tables, [*DEFAULTS, *settings])
+            for name, kind in TASKS[config.task].tables:  # before a process starts
+                read_settings(kind, getattr(config, name), name)
         except ValueError as error:
-            raise RequestError(422, " ".join(str(error).split()), "settings") from error
+            raise RequestError(422, str(error), "settings") from error
         run = self.home / given.name
-        try:
-            check_free(run)
-        except FileExistsError as error:
-            raise RequestError(409, f"there is a run named {given.name} already", "name") from error
-        if self.is_alive(given.name):
-            raise RequestError(409, f"{given.name} is training already", "name")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        file = self.folder / f"{given.name}.toml"
-        file.write_text(tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)), "utf-8")
-        self._spawn(given.name, [str(file), "--out", str(run)])
+        with self.lock:
+            try:
+                check_free(run)
+            except FileExistsError as error:
+                taken = f"there is a run named {given.name} already"
+                raise RequestError(409, taken, "name") from error
+            if self.is_alive(given.name):
+                raise RequestError(409, f"{given.name} is training already", "name")
+            self._check_room()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = self.folder / f"{given.name}.toml"
+            values = config.model_dump(mode="json", exclude_none=True)
+            file.write_text(tomli_w.dumps(values), "utf-8")
+            self._spawn(given.name, [str(file), "--out", str(run)])
         return given.name
 
     def control(self, name: str, action: str) -> None:
@@ -92,7 +103,9 @@ class Jobs:
             if action == "resume" and (self.home / name / "config.toml").is_file():
                 if state == "finished":
                     raise RequestError(409, f"{name} is finished", "action")
-                self._spawn(name, ["--resume", str(self.home / name)])
+                with self.lock:
+                    self._check_room()
+                    self._spawn(name, ["--resume", str(self.home / name)])
                 return
             raise RequestError(409, f"{name} is not running", "action")
         if not record:
@@ -111,8 +124,7 @@ class Jobs:
         if self.is_alive(name):
             return "paused" if self._record(name).get("paused") else "running"
         run = self.home / name
-        metrics = run / "metrics.jsonl"
-        if metrics.is_file() and any("finished" in line for line in read_metrics(metrics)[-3:]):
+        if any("finished" in line for line in read_log(run)[-3:]):
             return "finished"
         if self._record(name) and (self._error(name) or not checkpoints(run)):
             return "failed"
@@ -121,7 +133,7 @@ class Jobs:
     def progress(self, name: str, after: int = 0) -> Progress:
         """Return how far a training is, with the lines of its log after so many."""
         run = self.home / name
-        lines = read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").is_file() else []
+        lines = read_log(run)
         points = [_point(line) for line in lines[after:]]
         state = self.state(name)
         metric = next((k for p in reversed(points) for k in p.valid if k != "loss"), None)
@@ -147,10 +159,12 @@ class Jobs:
                 return True
         return False
 
-    def _spawn(self, name: str, arguments: list[str]) -> None:
+    def _check_room(self) -> None:
         running = sum(self.is_alive(each) for each in self.names())
         if running >= MOST_RUNNING:
             raise RequestError(409, f"{running} trainings are running: stop or finish one first")
+
+    def _spawn(self, name: str, arguments: list[str]) -> None:
         command = [sys.executable, "-m", "regard", "train", *arguments]
         with (self.folder / f"{name}.log").open("ab") as log:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the child keeps it
@@ -173,12 +187,15 @@ class Jobs:
         return json.loads(file.read_text("utf-8")) if file.is_file() else {}
 
     def _error(self, name: str) -> str | None:
-        """The last line of the log, if it is an error of the command."""
+        """The last line of the log, if it is an error of the command; without where uploads are."""
         file = self.folder / f"{name}.log"
         text = file.read_text("utf-8", "replace")[-4000:] if file.is_file() else ""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         is_error = bool(lines) and lines[-1].startswith(ERROR)
-        return lines[-1].removeprefix(ERROR)[:500] if is_error else None
+        if not is_error:
+            return None
+        uploads = f"{(self.folder / UPLOADS).resolve()}/"
+        return lines[-1].removeprefix(ERROR).replace(uploads, "")[:500]
 
 
 def _point(line: dict[str, Any]) -> Point:

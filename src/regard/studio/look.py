@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from regard.decoding import Hypothesis
 from regard.studio.messages import Candidate, Choice, Look, Looked, PageData, Word
 from regard.studio.runs import Runs
-from regard.tasks import Translator
+from regard.tasks import ImagePredictor, PairPredictor, Translator
 from regard.trace import Trace
 from regard.visual.page.encode import Chunks
 from regard.visual.page.payload import payload
@@ -37,10 +37,15 @@ def parse_text(predictor: Any, text: str) -> Any:
     """Return the input that a text describes.
 
     Raises:
-        ValueError: if it describes none, or is too long to be translated while one waits
+        ValueError: if it describes none, or is too long to be answered while one waits
     """
-    if isinstance(predictor, Translator) and predictor.source is not None:
-        count = len(predictor.source.encode(text))
+    if isinstance(predictor, ImagePredictor) and not text.strip().isdecimal():
+        raise ValueError("choose a test image by its number: the studio opens no files")
+    tokenizer = getattr(
+        predictor, "left" if isinstance(predictor, PairPredictor) else "source", None
+    )
+    if tokenizer is not None:
+        count = len(tokenizer.encode(text))
         if count > MOST_TOKENS:
             raise ValueError(f"the text has {count:,} tokens; the studio takes up to {MOST_TOKENS}")
     return predictor.parse(text)

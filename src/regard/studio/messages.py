@@ -1,8 +1,9 @@
 """What the requests and answers of the studio's API consist of."""
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 LONGEST_TEXT = 20_000
 LARGEST_UPLOAD = 2**24
@@ -13,6 +14,34 @@ RunName = Annotated[str, Field(min_length=1, max_length=300, description="a run 
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Number = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Index = Annotated[int, Field(ge=0, le=2**31)]
+
+
+def _matching(pattern: str, expected: str) -> AfterValidator:
+    """A check for a pattern, whose error says in words what is expected."""
+
+    def check(name: str) -> str:
+        if not re.search(pattern, name):
+            raise ValueError(f"should {expected}, got {name[:100]!r}")
+        return name
+
+    return AfterValidator(check)
+
+
+NEW_RUN = r"^[A-Za-z0-9가-힣][A-Za-z0-9가-힣._-]{0,60}$"
+NewRun = Annotated[
+    str,
+    _matching(
+        NEW_RUN,
+        "be up to 61 letters, digits, dots, hyphens and underscores, a letter or digit first",
+    ),
+    WithJsonSchema({"type": "string", "pattern": NEW_RUN}),
+]
+FILE = r"^.{0,195}\.(tsv|csv|jsonl|txt)$"
+FileName = Annotated[
+    str,
+    _matching(FILE, "end in .tsv, .csv, .jsonl or .txt"),
+    WithJsonSchema({"type": "string", "pattern": FILE}),
+]
 
 
 class Given(BaseModel):
@@ -324,7 +353,7 @@ class Upload(Given):
     task: Literal["translate", "classify", "language"] = Field(
         "translate", description="whether it has pairs of texts, texts with labels, or plain text"
     )
-    name: str = Field(min_length=1, max_length=200, pattern=r"\.(tsv|csv|jsonl|txt)$")
+    name: FileName
     text: str = Field(max_length=LARGEST_UPLOAD)
 
 
@@ -341,9 +370,7 @@ class Preview(BaseModel):
 class Start(Given):
     """A training to start."""
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9가-힣][A-Za-z0-9가-힣._-]{0,60}$", description="of the new run"
-    )
+    name: NewRun = Field(description="of the new run")
     recipe: str | None = Field(None, max_length=100)
     upload: str | None = Field(None, max_length=100)
     settings: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=30)

@@ -51,9 +51,7 @@ class Runs:
             ValueError: if a file of the run is a link to somewhere else
         """
         run = self._known(name)
-        for file in (*run.iterdir(), *run.glob("checkpoints/*"), *run.glob("checkpoints/*/*")):
-            if not file.resolve().is_relative_to(run):
-                raise ValueError(f"{name}: {file.name} is a link out of the run, which is refused")
+        check_links(run, "*", "checkpoints/*", "checkpoints/*/*")
         return run
 
     def _known(self, name: str) -> Path:
@@ -101,13 +99,22 @@ class Runs:
         """Run directories, resolved; a link that leads out of its folder is left out."""
         for folder in self.folders:
             root = folder.resolve()
-            if (root / "config.toml").is_file():
+            config = root / "config.toml"
+            if config.is_file() and config.resolve().parent == root:
                 yield root
                 continue
             configs = sorted(config for pattern in PATTERNS for config in root.glob(pattern))
-            for run in (config.parent.resolve() for config in configs):
-                if run.is_relative_to(root):
+            for config in configs:
+                run = config.parent.resolve()
+                if run.is_relative_to(root) and config.resolve().parent == run:
                     yield run
+
+
+def check_links(run: Path, *patterns: str) -> None:
+    """Raise `ValueError` if a file of a run is a link that leads out of it."""
+    for file in (file for pattern in patterns for file in run.glob(pattern)):
+        if not file.resolve().is_relative_to(run):
+            raise ValueError(f"{run.name}: {file.name} is a link out of the run, which is refused")
 
 
 def checkpoints(run: Path) -> list[int]:
@@ -117,13 +124,17 @@ def checkpoints(run: Path) -> list[int]:
     return sorted(int(step) for step in steps if step.isdigit())
 
 
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics; none if there are none, or the file is a link out."""
+    file = run / "metrics.jsonl"
+    is_own = file.is_file() and file.resolve().parent == run.resolve()
+    return read_metrics(file) if is_own else []
+
+
 def final_metrics(run: Path) -> dict[str, float]:
     """Return the metrics of the model of a run: at the end, or at its best evaluation so far."""
-    file = run / "metrics.jsonl"
-    if not file.is_file():
-        return {}
     found: dict[str, float] = {}
-    for line in read_metrics(file):
+    for line in read_log(run):
         for prefix in ("model/", "valid/"):
             own = {k.removeprefix(prefix): v for k, v in line.items() if k.startswith(prefix)}
             found = {k: float(v) for k, v in own.items() if isinstance(v, int | float)} or found

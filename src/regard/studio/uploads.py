@@ -1,6 +1,7 @@
 """Files that a person drops on the page: checked, previewed, and kept for a training."""
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,14 @@ from regard.data.labelled import Labelled
 from regard.data.tables import TABLES
 from regard.recipes import load_recipe
 from regard.studio.messages import Preview, Upload
+from regard.web import RequestError
 
 SHOWN_ROWS = 8
+SHOWN_CHARACTERS = 200  # of a cell
+MOST_BYTES = 2**30  # of all uploads together
+UPLOAD = re.compile(r"(translate|classify|language)-[0-9a-f]{16}\.(tsv|csv|jsonl|txt)")
 WORDS = 4.0  # words of a text on average, above which a text is split into subwords
+LEAST_SOURCES = 3  # to train, to validate and to test
 LEAST_CHARACTERS = 1000  # of a text for a language model
 
 Rows = tuple[list[list[str]], Report]
@@ -32,19 +38,28 @@ def preview(folder: Path, given: Upload) -> Preview:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / Path(given.name).name
         file.write_bytes(content)
-        rows, report = READERS[given.task](file)
+        try:
+            rows, report = READERS[given.task](file)
+        except ValueError as error:
+            reason = str(error).replace(f"{scratch}/", "")
+            reason, *advice = re.split("[;:] choose ", reason, maxsplit=1)
+            # the library names settings to choose, which an upload does not have
+            reason = f"{reason}: {EXPECTED[given.task]}" if advice else reason
+            raise ValueError(reason) from error
     # the name says what is in it, so that a training finds the same
     digest = hashlib.sha256(content).hexdigest()[:16]
     name = f"{given.task}-{digest}{Path(given.name).suffix}"
     folder.mkdir(parents=True, exist_ok=True)
+    if sum(file.stat().st_size for file in folder.iterdir()) + len(content) > MOST_BYTES:
+        raise RequestError(507, f"there are over {MOST_BYTES >> 20:,} MB of uploads: remove some")
     with atomic_file(folder / name) as part:
         part.write_bytes(content)
     return Preview(
         upload=name,
-        rows=rows[:SHOWN_ROWS],
+        rows=[[_cut(cell) for cell in row] for row in rows[:SHOWN_ROWS]],
         count=len(rows),
         skipped=report.count,
-        problems=[f"{report.unit} {line}: {reason}" for line, reason in report.examples],
+        problems=[_cut(f"{report.unit} {line}: {reason}") for line, reason in report.examples],
     )
 
 
@@ -55,7 +70,7 @@ def configuration(folder: Path, upload: str) -> dict[str, Any]:
         FileNotFoundError: if there is none of this name
     """
     task, path = upload.partition("-")[0], folder / upload
-    if Path(upload).name != upload or task not in READERS or not path.is_file():
+    if not UPLOAD.fullmatch(upload) or path.is_symlink() or not path.is_file():
         raise FileNotFoundError("the uploaded file is not there any more: choose it again")
     tables = load_recipe({"translate": "dates"}.get(task, task))
     data: dict[str, Any] = {"bad": "skip"}
@@ -67,6 +82,10 @@ def configuration(folder: Path, upload: str) -> dict[str, Any]:
     else:
         data |= {**tables["data"], "path": str(path.resolve())}
     return {**tables, "data": data}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
 
 def _tokenizer(file: Path) -> str:
@@ -91,6 +110,12 @@ def _format(file: Path) -> str:
 
 def _pairs(file: Path) -> Rows:
     pairs = read_pairs(file, bad="skip")
+    sources = len(set(pairs.sources))
+    if sources < LEAST_SOURCES:
+        raise ValueError(
+            f"{file.name} has {sources} different source{'s' * (sources != 1)}: a training needs "
+            f"{LEAST_SOURCES} or more, as some are held out for validation and test"
+        )
     return [[str(source), target] for source, target in pairs], pairs.report
 
 
@@ -119,6 +144,13 @@ def _text(file: Path) -> Rows:
     return found, report
 
 
+EXPECTED = {
+    "translate": "a line of a TSV has a source, a tab and a target; a CSV or JSONL file has the "
+    "columns source and target",
+    "classify": "a line of a TSV has a text, a tab and a label; other files have the columns text "
+    "and label",
+    "language": "a TXT file is taken as it is; other files have the column text",
+}
 READERS: dict[str, Callable[[Path], Rows]] = {
     "translate": _pairs,
     "classify": _documents,

@@ -1,5 +1,6 @@
 """A JSON API of typed endpoints, with the OpenAPI description that follows from their types."""
 
+import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,7 +33,8 @@ class Endpoint:
     Args:
         method: "GET", "POST", ...
         path: such as "/api/v1/runs/{run}"
-        handler: called with the request and the validated input; returns a model or a `Response`
+        handler: called with the request and the validated input; returns a model, which is written
+            beside the event loop, or a `Response`
         summary: what it does, in one line
         takes: the input
         returns: the answer; None if the handler returns another kind of response
@@ -108,14 +110,16 @@ def _answer(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         except tuple(kind for kind, _ in STATUSES) as error:
             status = next(status for kind, status in STATUSES if isinstance(error, kind))
             log.info("%s %s: %s", request.method, request.url.path, error, exc_info=True)
-            return problem(status, " ".join(str(error).split()))
+            return problem(status, str(error))
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             return problem(507, "the disk is full: make room and try again")
         if isinstance(found, Response):
             return found
-        return Response(found.model_dump_json(), media_type="application/json")
+        # beside the event loop: an answer may be large
+        text = await asyncio.to_thread(found.model_dump_json)
+        return Response(text, media_type="application/json")
 
     return answer
 

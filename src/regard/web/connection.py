@@ -1,9 +1,12 @@
-"""Connections that end when nothing happens on them."""
+"""Connections that end when nothing happens on them, or when what arrives is no request."""
 
 import asyncio
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from regard.web.problem import Problem
 
 UNREAD_SECONDS = 60.0  # until a client must have read an answer
 
@@ -27,6 +30,20 @@ class TimedProtocol(H11Protocol):
         """Stop watching."""
         self._timer.cancel()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are no request; if its answer has begun, the connection only ends."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            text = Problem(
+                error="the bytes are not a request of HTTP/1.1, or its headers too long", field=None
+            )
+            body = text.model_dump_json(exclude_none=True).encode()
+            headers = [("content-type", "application/json"), ("connection", "close")]
+            headers.append(("content-length", str(len(body))))
+            start = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+            for event in (start, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _watch(self) -> None:
         now, request, transport = self.loop.time(), self.cycle, self.transport

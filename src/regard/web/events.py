@@ -49,7 +49,7 @@ async def _encoded(events: AsyncIterator[Event]) -> AsyncIterator[str]:
             except StopAsyncIteration:
                 return
             waiting = None
-            yield event.encode()
+            yield await asyncio.to_thread(event.encode)
     finally:
         if waiting is not None and not waiting.done():
             waiting.cancel()

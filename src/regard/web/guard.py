@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.web.problem import RequestError, problem
@@ -15,6 +16,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 SAFE = ("GET", "HEAD")
 SEND_SECONDS = 60.0
 BODY_SECONDS = 60.0
+MOST_HEADERS = 100
+HEADER_BYTES = 2**16
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -75,11 +78,9 @@ class Guard:
             async with asyncio.timeout(SEND_SECONDS):  # a client that does not read
                 await send(message)
 
-        refusal = self._refusal(scope)
+        refusal = _framing(scope) or self._refusal(scope)
         if refusal is not None:
-            status, sentence = refusal
-            more = {"www-authenticate": "Bearer"} if status == 401 else None
-            await problem(status, sentence, headers=more)(scope, receive, send_with_headers)
+            await refusal(scope, receive, send_with_headers)
             return
         try:
             await self.app(scope, _Limited(receive, self._largest(scope)), send_with_headers)
@@ -87,27 +88,30 @@ class Guard:
             if not started:
                 raise
 
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """The status and the reason if a request is refused."""
+    def _refusal(self, scope: Scope) -> Response | None:
+        """The answer to a request that does not pass."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self.hosts and _name(host) not in self.hosts:
-            return 421, f"the server does not answer for the host {host[:100]!r}"
+            return problem(421, f"the server does not answer for the host {host[:100]!r}")
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            return 403, "the request comes from a page of another site"
         is_write = scope["method"] not in SAFE
-        if is_write and origin is None and site not in ("none", "same-origin"):
-            return 403, "the request comes from a page of another site"
+        if origin is not None:
+            is_other = urlsplit(origin).netloc.lower() != host.lower()
+        else:
+            is_other = is_write and site not in ("none", "same-origin")
+        if is_other:
+            return problem(403, "the request comes from a page of another site")
         if self.token is not None and not self._is_public(scope["path"]):
             given = headers.get("authorization", "").removeprefix("Bearer ")
             if not hmac.compare_digest(given.encode("latin-1"), self.token.encode()):
-                return 401, "the token is missing or wrong: send Authorization: Bearer TOKEN"
+                sentence = "the token is missing or wrong: send Authorization: Bearer TOKEN"
+                return problem(401, sentence, headers={"www-authenticate": "Bearer"})
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
-            return 400, "Content-Length should be a number"
+            return problem(400, "Content-Length should be a number")
         if int(length[:20]) > self._largest(scope):
-            return 413, f"the body should have at most {self._largest(scope):,} bytes"
+            return problem(413, f"the body should have at most {self._largest(scope):,} bytes")
         return None
 
     def _largest(self, scope: Scope) -> int:
@@ -141,6 +145,25 @@ class _Limited:
         if self.size > self.largest:
             raise RequestError(413, f"the body should have at most {self.largest:,} bytes")
         return message
+
+
+def _framing(scope: Scope) -> Response | None:
+    """The answer to a request whose headers are too many, or do not say where its body ends.
+
+    The connection is closed after it: another server on the way may have seen another end, and what
+    follows would be a request that it never saw (RFC 9112, 6.1).
+    """
+    headers, status = Headers(scope=scope), 431
+    size = sum(len(name) + len(value) + len(": \r\n") for name, value in headers.raw)
+    is_chunked, is_old = "transfer-encoding" in headers, scope["http_version"] == "1.0"
+    if len(headers.raw) > MOST_HEADERS or size > HEADER_BYTES:
+        sentence = f"a request may have {MOST_HEADERS} headers and {HEADER_BYTES:,} bytes of them"
+    elif is_chunked and ("content-length" in headers or is_old):
+        sentence = "send Content-Length, or Transfer-Encoding with HTTP/1.1, and not both"
+        status = 400
+    else:
+        return None
+    return problem(status, sentence, headers={"connection": "close"})
 
 
 def _name(host: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 import uvicorn
 
 from regard.web.connection import TimedProtocol
+from regard.web.guard import HEADER_BYTES
+from regard.web.logs import log_to_stderr
 
 FILES = 10_000  # open at a time
 
@@ -64,6 +66,22 @@ def allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def configure(app: Any, **options: Any) -> uvicorn.Config:
+    """Return how uvicorn runs an application; `options` are those of `uvicorn.Config`."""
+    defaults: dict[str, Any] = {
+        "log_config": None,  # its own would not be JSON
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        "timeout_keep_alive": 15,
+        "timeout_graceful_shutdown": 10,
+        "ws": "none",
+        "http": TimedProtocol,
+        "h11_max_incomplete_event_size": HEADER_BYTES,
+    }
+    return uvicorn.Config(app, **{**defaults, **options})
+
+
 def run_server(
     app: Any,
     *,
@@ -74,6 +92,8 @@ def run_server(
 ) -> None:
     """Answer requests until the process is interrupted; requests that have begun are finished.
 
+    What the process logs goes to standard error, as lines of JSON.
+
     Args:
         app: an ASGI application
         host, port: where to listen; port 0 is any free one
@@ -83,17 +103,9 @@ def run_server(
     listening = listen(host, port)
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}"
-    defaults: dict[str, Any] = {
-        "log_level": "warning",
-        "access_log": False,
-        "server_header": False,
-        "timeout_keep_alive": 15,
-        "timeout_graceful_shutdown": 10,
-        "ws": "none",
-        "http": TimedProtocol,
-    }
     allow_connections()
-    server = uvicorn.Server(uvicorn.Config(app, **{**defaults, **options}))
+    log_to_stderr()
+    server = uvicorn.Server(configure(app, **options))
     begin = server.startup
 
     async def startup(sockets: list[socket.socket] | None = None) -> None:

@@ -10,11 +10,11 @@ if (given) {
   history.replaceState(null, "", location.pathname);
 }
 
-/** An error of the server: its sentence, and the field of the request that caused it. */
+/** An error of the server: its sentence, or the key of one of the page's, and the field of the request that caused it. */
 export class ApiError extends Error {
-  constructor(message, { field = null, status = 0 } = {}) {
+  constructor(message, { field = null, status = 0, key = null } = {}) {
     super(message);
-    Object.assign(this, { field, status });
+    Object.assign(this, { field, status, key });
   }
 }
 
@@ -28,11 +28,12 @@ async function send(path, { method = "GET", body, signal } = {}) {
     answer = await fetch(ROOT + path, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("offline", { status: 0 });
+    throw new ApiError("offline", { key: "offline" });
   }
   if (answer.ok) return answer;
   const found = await answer.json().catch(() => ({}));
-  throw new ApiError(found.error ?? answer.statusText, { field: found.field, status: answer.status });
+  const key = answer.status === 401 ? "tokenMissing" : null;
+  throw new ApiError(found.error ?? answer.statusText, { field: found.field, status: answer.status, key });
 }
 
 export async function get(path, options) {

@@ -67,7 +67,7 @@ export class InputRoom extends Room {
   /** Say why a model could not be loaded; without an answer, try again. */
   failed(run, error) {
     const isLost = error.status === 0;
-    const reason = isLost ? this.text("offline") : this.text("loadFailed", { run, reason: error.message });
+    const reason = error.key ? this.text(error.key) : this.text("loadFailed", { run, reason: error.message });
     this.status.replaceWith(this.status = element("p", { class: "problem", role: "alert" }, reason));
     if (isLost) this.timer = setTimeout(() => this.isConnected && this.chooseRun(run, this.input.value), RETRY);
   }

@@ -57,8 +57,8 @@ export class Room extends HTMLElement {
     const field = this.querySelector(`[data-field="${CSS.escape(error.field ?? fallback)}"]`) ?? this.querySelector("[data-field]");
     const place = field?.querySelector(".problem") ?? (this.general ??= this.appendChild(element("p", { class: "problem", role: "alert" })));
     place.hidden = false;
-    place.textContent = error.status === 0 && error.message === "offline" ? this.text("offline") : error.message;
-    if (error.status === 0 && error.message !== "offline") console.error(error);
+    place.textContent = error.key ? this.text(error.key) : error.message;
+    if (error.status === 0 && !error.key) console.error(error);
   }
 
   /** A sentence for a room that has nothing to show yet. */

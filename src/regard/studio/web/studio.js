@@ -38,7 +38,7 @@ class Studio {
       this.runs = (await get("/runs")).runs;
       this.offline.hidden = true;
     } catch (error) {
-      this.offline.textContent = error.status ? error.message : say(this.language, "offline");
+      this.offline.textContent = error.key ? say(this.language, error.key) : error.message;
       this.offline.hidden = false;
       if (!this.room) this.main.replaceChildren();
       setTimeout(() => this.refresh().then((isBack) => isBack && this.route()), 1500);

@@ -183,7 +183,7 @@ export class TrainRoom extends InputRoom {
         }, signal);
       } catch (error) {
         if (error.name === "AbortError") return;
-        this.status.textContent = error.status === 0 ? this.text("offline") : error.message;
+        this.status.textContent = error.key ? this.text(error.key) : error.message;
         if (error.status) return;
       }
       if (ended) return;
