@@ -434,6 +434,25 @@ def test_our_own_models_miss_nothing_also_inside_of_anothers(kind):
         assert len(trace) > 0
 
 
+def test_a_model_that_is_distributed_keeps_its_names():
+    distributed = pytest.importorskip("torch.distributed")
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        replicated = nn.parallel.DistributedDataParallel(Beside(Projected()))
+        trace, _ = trace_of(replicated)
+        assert trace.names == ["module.first"]
+        assert [each.name for each in trace.missed] == ["module.other"]
+        sharded = Beside(nn.Sequential(Projected(), Sdpa()))
+        for module in (*sharded.other, sharded):
+            fsdp.fully_shard(module, mesh=distributed.init_device_mesh("cpu", (1,)))
+        trace, _ = trace_of(sharded)
+        assert trace.names == ["first", "other.1"]
+        assert [each.name for each in trace.missed] == ["other.0"]
+    finally:
+        distributed.destroy_process_group()
+
+
 # ---------------------------------------------------------------------- transformers
 
 
@@ -496,6 +515,26 @@ def test_an_attention_implementation_that_is_not_recorded_is_the_reason(transfor
 def eager_flex(query, key, value, training=False, **options):
     """flex_attention without compiling it, which takes a C++ compiler."""
     return flex_attention(query, key, value, **options)
+
+
+ARCHITECTURES = (
+    "Bert", "GPT2", "Llama", "T5", "Whisper", "ViT", "Bart", "Roberta", "DistilBert", "Albert",
+    "Electra", "Esm", "Qwen3", "Mistral", "Mixtral", "Gemma2", "GptOss", "DeepseekV3", "OPT",
+    "GPTNeoX", "Marian", "ModernBert",
+)  # fmt: skip
+"""On transformers' attention interface, so that every layer is recorded."""
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_common_architectures_miss_nothing_in_their_default_and_in_eager_mode(transformers, name):
+    from tests.trace.test_hugging_face_architectures import INTERFACE, model_of
+
+    options, inputs = INTERFACE[name]
+    for implementation in (None, "eager"):
+        model = model_of(name, options, implementation)
+        trace, warned = trace_of(model, lambda model=model: model(**inputs)[0])
+        assert (trace.missed, warned) == ([], [])
+        assert len(trace) >= 2
 
 
 def test_generation_with_a_cache_misses_nothing(transformers):

@@ -22,9 +22,9 @@ from regard.trace.missed import (
     OUTSIDE,
     Missed,
     Watch,
+    abbreviated,
     calling_frame,
     class_name,
-    first,
     is_recomputed,
     recorded,
 )
@@ -87,7 +87,7 @@ def capture(model: Any = None, *, inputs: bool = False) -> Iterator[Trace]:
     elif missed := trace.missed:
         warnings.warn(
             f"capture recorded only a part: {len(missed)} module(s) that look like attention ran "
-            f"and were not recorded, see trace.missed: {'; '.join(first(missed, NAMED))}",
+            f"and were not recorded, see trace.missed: {'; '.join(abbreviated(missed, NAMED))}",
             stacklevel=3,
         )
 
@@ -158,7 +158,7 @@ class Captured(Trace):
     @property
     def reason(self) -> str:
         """The known reasons why no call was recorded, and the modules that were missed."""
-        missed = "; ".join(first(self.missed, NAMED))
+        missed = "; ".join(abbreviated(self.missed, NAMED))
         return f"{self._reason}{f'; see trace.missed: {missed}' if missed else ''}"
 
     @property

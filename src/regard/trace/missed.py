@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from regard.attention.observer import _Set, calling, observers
+from regard.attention.observer import calling, observers
 from regard.core.blocks import in_functorch
 
 ATTENTION = re.compile(
@@ -29,12 +29,13 @@ ALL = re.compile(r"(?i)qkv|query_?key_?value|^c_attn$")
 """Names of one projection, and of the concatenation of three."""
 
 LINEAR = re.compile(r"(?i)linear_?(?:self)?att|delta_?(rule|net)|recurren|retention|lightning|rwkv")
+RECURRENT = "linear attention or a recurrent state, without a softmax over keys"
 REASONS = (
     (re.compile(r"flex_attention"), "uses flex_attention"),
     (re.compile(r"flash_attn_\w*func"), "uses flash_attn"),
     (re.compile(r"memory_efficient_attention"), "uses memory_efficient_attention"),
-    (LINEAR, "linear attention or a recurrent state, without a softmax over keys"),
     (re.compile(r"(?i)softmax"), "computes softmax in its own code"),
+    (LINEAR, RECURRENT),
 )
 """What the code of a module mentions, and what that says about it."""
 
@@ -47,21 +48,26 @@ TRANSFORMED = "ran inside a transform of torch.func"
 
 
 class Missed(NamedTuple):
-    """A module that looks like attention, ran, and was not recorded.
+    """A module that looks like attention, ran, and was not recorded: an entry of `Trace.missed`.
 
     >>> print(Missed("layers.0.attn", "LinearAttention", "linear attention"))
     layers.0.attn (LinearAttention): linear attention
+
+    Args:
+        name: of the module in the model
+        kind: the name of its class
+        reason: why it was not recorded, as far as that is known
     """
 
-    name: str  # of the module in the model
-    kind: str  # its class
+    name: str
+    kind: str
     reason: str
 
     def __str__(self) -> str:
         return f"{self.name} ({self.kind}): {self.reason}"
 
 
-def first(missed: Sequence[Missed], most: int) -> list[str]:
+def abbreviated(missed: Sequence[Missed], most: int) -> list[str]:
     """The first of some missed modules as text, and how many more there are."""
     more = len(missed) - most
     return [*map(str, missed[:most]), *([f"and {more} more"] if more > 0 else [])]
@@ -72,7 +78,8 @@ def first(missed: Sequence[Missed], most: int) -> list[str]:
 
 def class_name(module: nn.Module) -> str:
     """The name of a module's class; of the original class if it is scripted."""
-    return str(getattr(module, "original_name", type(module).__name__))
+    scripted = isinstance(module, torch.jit.ScriptModule)
+    return str(module.original_name) if scripted else type(module).__name__
 
 
 @lru_cache(maxsize=4096)
@@ -214,22 +221,25 @@ def watched(method: Callable, module: nn.Module | None = None) -> Callable:
         module: whose own the method is, in place of its class's
     """
 
-    @wraps(method)
+    @wraps(method)  # with what torch.compile left on it, see `is_opaque`
     def call(*args: Any, **options: Any) -> Any:
         owner = args[0] if module is None else module
         listening = observers()  # none inside a compiled graph
         if not listening:
             return method(*args, **options)
         above = _running.get()
-        if above is not None and above.module is owner:  # of a base class
+        if above is not None and above.module is owner:  # super().forward()
             return method(*args, **options)
         watches = [each for each in map(_watch, listening) if each is not None and owner in each]
         with calling(owner):
             if not watches:
                 return method(*args, **options)
             run = _Run(owner)
-            with _Set(_running, run):
+            token = _running.set(run)
+            try:
                 result = method(*args, **options)
+            finally:
+                _running.reset(token)
         if above is not None:
             above.is_complete = True
         for each in [] if is_recomputed() else watches:
@@ -262,14 +272,15 @@ def calling_frame(ids: Container[int]) -> nn.Module | None:
 
 def _reason(module: nn.Module) -> str:
     """Why a module was not recorded, as far as its code tells."""
-    names = _names(type(module))
+    kind: Any = type(module)
+    names = _names(kind)
     implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
     if "ALL_ATTENTION_FUNCTIONS" in names and implementation:
         return f"runs on attn_implementation={implementation!r}"
-    for pattern, reason in REASONS:
-        if any(map(pattern.search, names)):
-            return reason
-    return UNKNOWN
+    if LINEAR.search(kind.__name__):
+        return RECURRENT
+    found = (reason for pattern, reason in REASONS if any(map(pattern.search, names)))
+    return next(found, UNKNOWN)
 
 
 @lru_cache(maxsize=1024)

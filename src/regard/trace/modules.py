@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from regard.attention.observer import observed
@@ -113,9 +114,9 @@ class Modules:
             if _is_third_party(type(module)):
                 found[type(module), "forward"] = watched
         for module in (*self.attention.values(), *self.opaque):
-            compiled = module.__dict__.get("_compiled_call_impl") is not None
-            name = "_compiled_call_impl" if compiled else "forward"
-            if name in module.__dict__ or module in self.opaque:
+            own = module.__dict__
+            name = "_compiled_call_impl" if own.get("_compiled_call_impl") else "forward"
+            if name in own or isinstance(module, torch.jit.ScriptModule):
                 found[module, name] = partial(watched, module=module)
         return found
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.trace import Trace
-from regard.trace.missed import first
+from regard.trace.missed import abbreviated
 from regard.visual.color import Palette
 from regard.visual.display_width import printable
 from regard.visual.document import ShadedDocument
@@ -53,7 +53,7 @@ def show(trace: Trace, *, width: int | None = None, color: Palette | None = None
         text = _checked(trace, lambda: view.show(trace, width=width, color=color))
     if not trace.missed:
         return text
-    missed = "\n  ".join(map(printable, first(trace.missed, MOST_MAPS)))
+    missed = "\n  ".join(map(printable, abbreviated(trace.missed, MOST_MAPS)))
     return f"{text}\n\nnot recorded:\n  {missed}"
 
 
