@@ -95,22 +95,26 @@ def has_projections(names: tuple[str, ...]) -> bool:
     return len(letters) == 3 or any(map(ALL.search, names))
 
 
-def find_attention(modules: Iterable[nn.Module]) -> dict[int, nn.Module]:
+def find_attention(kinds: Mapping[type, Iterable[nn.Module]]) -> dict[int, nn.Module]:
     """The modules that look like attention, by id.
 
     They have projections of queries, keys and values, or a name of attention and no such module
     inside.
+
+    Args:
+        kinds: the modules of a model, by class
     """
     named, found = [], {}
-    for module in modules:
-        kind = type(module)
+    for kind, modules in kinds.items():
+        if kind.__module__.startswith("torch.nn.") and kind is not nn.MultiheadAttention:
+            continue
         if getattr(kind, "forward", None) is nn.Module.forward:
             continue  # a container, which is never called
-        own = kind.__module__.startswith("torch.nn.")
-        if not own and has_projections(tuple(module._modules.keys())):
-            found[id(module)] = module
-        elif ATTENTION.search(class_name(module)):
-            named.append(module)
+        for module in modules:
+            if has_projections(tuple(module._modules.keys())):
+                found[id(module)] = module
+            elif ATTENTION.search(class_name(module)):
+                named.append(module)
     likely = found.keys() | {id(module) for module in named}
     return found | {id(each): each for each in named if not _holds(each, likely)}
 
@@ -127,10 +131,8 @@ def _innermost(module: nn.Module, ids: Container[int]) -> list[nn.Module]:
 
 def is_opaque(module: nn.Module) -> bool:
     """Whether a module runs as a graph, without its Python code."""
-    inside = module.__dict__
-    return isinstance(module, torch.jit.ScriptModule) or any(
-        hasattr(inside.get(name), DYNAMO) for name in ("forward", "_compiled_call_impl")
-    )
+    forward = module.__dict__.get("_compiled_call_impl") or module.__dict__.get("forward")
+    return hasattr(forward, DYNAMO) or isinstance(module, torch.jit.ScriptModule)
 
 
 def _is_eager(module: nn.Module) -> bool:

@@ -58,7 +58,7 @@ class Modules:
             elif _is_third_party(kind):
                 self.third_party.add(kind)
         if self.opaque or any(map(_is_third_party, kinds)):
-            self.attention = find_attention([each for some in kinds.values() for each in some])
+            self.attention = find_attention(kinds)
 
     @property
     def is_compiled(self) -> bool:
