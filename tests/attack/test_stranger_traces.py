@@ -18,6 +18,7 @@ import torch
 import regard
 from regard.trace import Trace, file
 from regard.trace.call import LARGEST_READ
+from regard.trace.missed import Missed
 from regard.visual.views import show
 
 ESCAPES = ["\x1b]52;c;cm0gLXJmIH4=\x07", "\x1b[2J", "\x9b31m", "a\rb", "\x00", "\u202eabc", "\x7f"]
@@ -36,7 +37,9 @@ def sound(path: Path, batch: bool = False) -> bytes:
         trace.label(source=[list("abcde"), list("fgh"), ["i"]]).save(path, inputs=True)
     else:
         maps = {"encoder.0": weights(2, 3, 5), "encoder.1": weights(2, 3, 5)}
-        Trace.of_maps(maps, queries=list("abc"), keys=list("vwxyz"), title="미안").save(path)
+        trace = Trace.of_maps(maps, queries=list("abc"), keys=list("vwxyz"), title="미안")
+        trace.missed = [Missed("encoder.2", "LinearAttention", "has no map")]
+        trace.save(path)
     return path.read_bytes()
 
 
@@ -171,7 +174,7 @@ def bomb(path: Path, shape: tuple[int, ...]) -> Path:
     """A file with holes: a few kilobytes on disk, half a gigabyte and more when it is read."""
     size = 4 * torch.Size(shape).numel()
     entry = {"name": "a", "queries": "q", "keys": "k", "distribution": True, "provenance": {}}
-    inner = {"calls": [entry], "tokens": {}, "about": {}}
+    inner = {"calls": [entry], "tokens": {}, "about": {}, "missed": []}
     metadata = {"format": file.FORMAT, "trace": json.dumps(inner)}
     tensor = {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}
     path.write_bytes(joined({"__metadata__": metadata, "0": tensor}, b""))

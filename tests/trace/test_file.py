@@ -21,7 +21,7 @@ def header(**changes: object) -> dict:
     call = {"name": "a", "queries": "target", "keys": "source"}
     call |= {"distribution": True, "provenance": {}}
     tokens = {"target": list("abc"), "source": list("vwxyz")}
-    return {"calls": [call], "tokens": tokens, "about": {}} | changes
+    return {"calls": [call], "tokens": tokens, "about": {}, "missed": []} | changes
 
 
 def write(path, text: object, tensors: dict, form: str = FORMAT):
@@ -106,6 +106,10 @@ def call(**changes: object) -> dict:
     return header()["calls"][0] | changes
 
 
+def missed(**changes: object) -> dict:
+    return {"name": "a", "kind": "A", "reason": "r"} | changes
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -122,6 +126,11 @@ def call(**changes: object) -> dict:
         (header(calls=[call(provenance=[])]), "provenance of 'a' should be dict"),
         (header(calls=[call(), call()]), "map of 'a' is missing"),
         (header(about=3), "about should be dict"),
+        (header(missed={}), "missed should be list"),
+        (header(missed=["a"]), "an entry of missed should be dict"),
+        (header(missed=[{"name": "a", "kind": "A"}]), "'reason' is missing"),
+        (header(missed=[missed(reason=3)]), "reason of missed should be str"),
+        (header(missed=[missed(name="\x1b[2J")]), "characters that cannot be printed"),
     ],
 )
 def test_a_malformed_header_is_an_error(tmp_path, text, complaint):

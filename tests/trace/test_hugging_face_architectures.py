@@ -241,12 +241,15 @@ def test_models_that_use_the_attention_interface_run_on_attend(name, options, in
     trace = check(name, options, inputs)
     assert len(trace) > 0
     assert all(call.provenance["path"] != "scaled_dot_product_attention" for call in trace)
+    assert trace.missed == []
 
 
 @pytest.mark.parametrize(("name", "options", "inputs"), cases(OWN_CODE))
 @pytest.mark.filterwarnings("ignore:capture recorded nothing")
 def test_models_with_attention_code_of_their_own_keep_their_masks(name, options, inputs):
-    check(name, options, inputs)
+    trace = check(name, options, inputs)
+    assert trace.missed
+    assert {each.reason for each in trace.missed} == {"computes softmax in its own code"}
 
 
 @pytest.mark.parametrize(("name", "options", "inputs"), cases(TABLES))

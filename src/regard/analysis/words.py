@@ -113,7 +113,7 @@ def by_words(trace: Trace) -> Trace:
         map = AttentionMap.of(merge_words(call.map.dense(), rows, columns))
         calls.append(replace(call, map=map, made_of=None))
     tokens = {side: word_labels(labels, groups[side]) for side, labels in trace.tokens.items()}
-    return Trace(calls, tokens, {**trace.about, "words": True})
+    return Trace(calls, tokens, {**trace.about, "words": True}, trace.missed)
 
 
 def _membership(groups: Sequence[int], like: Tensor) -> Tensor:

@@ -173,7 +173,7 @@ def _selected(
         last = len(trace.calls) - 1
         if layer > last:
             raise ValueError(f"--layer should be from 0 to {last}, got {layer}")
-        trace = Trace([trace.calls[layer]], trace.tokens, trace.about)
+        trace = Trace([trace.calls[layer]], trace.tokens, trace.about, trace.missed)
     if head is not None:
         last = min((call.heads for call in trace.calls), default=0) - 1
         if head > last:

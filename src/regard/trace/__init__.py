@@ -5,11 +5,13 @@ from regard.trace.call import Call, Inputs
 from regard.trace.capture import capture
 from regard.trace.edit import edit
 from regard.trace.file import load_trace, save_trace
+from regard.trace.missed import Missed
 from regard.trace.trace import Trace
 
 __all__ = [
     "Call",
     "Inputs",
+    "Missed",
     "Trace",
     "capture",
     "edit",

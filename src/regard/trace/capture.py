@@ -18,10 +18,22 @@ from regard.layers.graph import GraphAttention
 from regard.layers.role import SELF
 from regard.paths.choice import PATHS
 from regard.trace.call import Call, Inputs
+from regard.trace.missed import (
+    OUTSIDE,
+    Missed,
+    Watch,
+    abbreviated,
+    calling_frame,
+    class_name,
+    is_recomputed,
+    recorded,
+)
 from regard.trace.modules import Modules
 from regard.trace.projections import ProjectionInputs, find_output, find_projections
 from regard.trace.record import CallSnapshot, Freezer, Record, RecordedMap, snapshot
 from regard.trace.trace import Trace
+
+NAMED = 3  # modules that a warning names
 
 
 @contextmanager
@@ -31,9 +43,10 @@ def capture(model: Any = None, *, inputs: bool = False) -> Iterator[Trace]:
     A trace keeps references to queries, keys, values, score, mask and seed: no map is computed
     until it is read, and the output of the model is the same to the last bit. Calls in the same
     thread are recorded: those of this library, of torch (`nn.MultiheadAttention`,
-    `nn.Transformer`, `F.scaled_dot_product_attention`) and of transformers. A trace without any
-    call gives the reason in a warning and in its repr: a compiled graph and a softmax written out
-    by the model itself cannot be recorded.
+    `nn.Transformer`, `F.scaled_dot_product_attention`) and of transformers. Others, such as a
+    compiled graph or a softmax that the model computes itself, cannot be recorded: a warning and
+    `trace.missed` name the modules that look like attention, ran, and were not recorded, with the
+    reason.
 
     >>> import regard
     >>> from regard.layers import MultiHeadAttention
@@ -64,29 +77,41 @@ def capture(model: Any = None, *, inputs: bool = False) -> Iterator[Trace]:
         model = inner
     modules = Modules(model)
     projections = ProjectionInputs(modules.by_name.values()) if inputs else None
-    trace = Captured(SnapshotRecorder(projections), modules)
+    watch = Watch(modules.attention, modules.opaque)
+    trace = Captured(SnapshotRecorder(modules, watch, projections), modules)
     hooks = nullcontext() if projections is None else projections.recording()
     with modules.observable(), hooks, observe(trace._recorder):
         yield trace
     if not trace.has_calls:
         warnings.warn(f"capture recorded nothing: {trace.reason}", stacklevel=3)
+    elif missed := trace.missed:
+        warnings.warn(
+            f"capture recorded only a part: {len(missed)} module(s) that look like attention ran "
+            f"and were not recorded, see trace.missed: {'; '.join(abbreviated(missed, NAMED))}",
+            stacklevel=3,
+        )
 
 
 class SnapshotRecorder(Recorder):
     """An observer that keeps snapshots of calls; names and maps are made when they are read."""
 
-    def __init__(self, projections: ProjectionInputs | None = None) -> None:
-        self.projections = projections
+    def __init__(
+        self, modules: Modules, watch: Watch, projections: ProjectionInputs | None = None
+    ) -> None:
+        self.modules, self.watch, self.projections = modules, watch, projections
         self.snapshots: list[CallSnapshot] = []
         self.freeze = Freezer()
 
     def notify(self, call: AttentionCall) -> None:
         """Keep a call, unless it is recomputed in backward or belongs to a functorch transform."""
-        recomputed = torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1
-        if not recomputed and not in_functorch():
-            inputs = self.projections
-            layer = None if inputs is None else inputs.of(call.module, self.freeze)
-            self.snapshots.append(snapshot(call, self.freeze, layer))
+        if is_recomputed() or in_functorch():
+            return
+        inputs, ids = self.projections, self.modules.ids
+        layer = None if inputs is None else inputs.of(call.module, self.freeze)
+        self.snapshots.append(snapshot(call, self.freeze, layer))
+        recorded()
+        if ids and id(call.module) not in ids and (caller := calling_frame(ids)) is not None:
+            self.watch.report(caller, OUTSIDE)
 
 
 class Captured(Trace):
@@ -113,6 +138,18 @@ class Captured(Trace):
         self._found = calls
 
     @property
+    def missed(self) -> list[Missed]:
+        """The modules so far that look like attention, ran, and were not recorded."""
+        recorded = {id(each.call.module) for each in self._recorder.snapshots}
+        return [
+            Missed(self._modules.name(module) or class_name(module), class_name(module), reason)
+            for module, reason in self._recorder.watch.missed(recorded)
+        ]
+
+    @missed.setter
+    def missed(self, missed: list[Missed]) -> None: ...
+
+    @property
     def has_calls(self) -> bool:
         """Whether there is a call of the model."""
         ids = self._modules.ids
@@ -120,7 +157,12 @@ class Captured(Trace):
 
     @property
     def reason(self) -> str:
-        """The known reasons why no call was recorded."""
+        """The known reasons why no call was recorded, and the modules that were missed."""
+        missed = "; ".join(abbreviated(self.missed, NAMED))
+        return f"{self._reason}{f'; see trace.missed: {missed}' if missed else ''}"
+
+    @property
+    def _reason(self) -> str:
         if self._modules.is_compiled:
             return (
                 "the model is compiled, and calls inside a compiled graph are not seen; run it "

@@ -18,6 +18,7 @@ from regard.core.files import atomic_file
 from regard.core.map import AttentionMap
 from regard.core.score import SCORES
 from regard.trace.call import Call, Inputs, LimitedMap, check_count
+from regard.trace.missed import Missed
 from regard.trace.trace import Trace
 
 FORMAT = "regard.attn/1"
@@ -59,7 +60,8 @@ def save_trace(trace: Trace, path: str | os.PathLike[str], *, inputs: bool = Fal
             tensors[f"{number}.{part}"] = tensor.detach().cpu().contiguous().clone()
         about = {"name": call.name, "queries": call.queries, "keys": call.keys}
         calls.append({**about, "distribution": own, "provenance": _plain(call.provenance)})
-    header = {"calls": calls, "tokens": trace.tokens, "about": trace.about}
+    missed = [each._asdict() for each in trace.missed]
+    header = {"calls": calls, "tokens": trace.tokens, "about": trace.about, "missed": missed}
     text = json.dumps(header, ensure_ascii=False, allow_nan=False, default=str)
     with atomic_file(path) as unfinished:
         # not save_file: killed, it would leave a temporary file of its own beside this one
@@ -136,7 +138,8 @@ def _trace(header: Any, file: Any) -> Trace:
         parts = [f"{number}.{part}" for part in PARTS]
         made_of = _inputs(file, parts, name, provenance) if known.issuperset(parts) else None
         calls.append(Call(name, map, queries, keys, provenance, made_of))
-    trace = Trace(calls, tokens, _expect(header["about"], dict, "about"))
+    missed = [_missed(entry) for entry in _expect(header["missed"], list, "missed")]
+    trace = Trace(calls, tokens, _expect(header["about"], dict, "about"), missed)
     if len(set(trace.names)) != len(calls):
         raise ValueError("two calls have one name")
     for call in calls:
@@ -149,6 +152,12 @@ def _trace(header: Any, file: Any) -> Trace:
                     f"{call.name!r} has {call.batch} examples, but {side} tokens of {len(lists)}"
                 )
     return trace
+
+
+def _missed(entry: Any) -> Missed:
+    _expect(entry, dict, "an entry of missed")
+    texts = [_expect(entry[name], str, f"{name} of missed") for name in Missed._fields]
+    return Missed(*(_printable(text, "an entry of missed") for text in texts))
 
 
 def _lazy(file: Any, key: str, name: str, distribution: bool) -> AttentionMap:

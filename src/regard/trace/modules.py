@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
+import torch
 from torch import nn
 
+from regard.attention.observer import observed
 from regard.layers.role import DECODER_SELF, ENCODER_DECODER, SELF, AttentionRole
 from regard.trace.adapters.hugging_face import transformers_roles
-from regard.trace.adapters.torch_calls import EarlyBound, binds_early, reported
+from regard.trace.adapters.torch_calls import EarlyBound, Place, Wrap, binds_early, reported
+from regard.trace.missed import find_attention, is_opaque, watched
 
 
 class Modules:
@@ -29,7 +32,8 @@ class Modules:
         self.third_party: set[type] = set()  # classes that are neither torch's nor ours
         self.multi_head: list[nn.MultiheadAttention] = []
         self.has_fast = False  # torch's fast paths, which some ways of observing turn off
-        self.is_compiled = False
+        self.attention: dict[int, nn.Module] = {}  # what looks like it, by id
+        self.opaque: list[nn.Module] = []  # what runs as a graph
         if model is not None:
             self._walk(model)
 
@@ -43,19 +47,23 @@ class Modules:
                 continue
             self.ids.add(id(module))
             kinds.setdefault(type(module), []).append(module)
-            inside = module.__dict__
-            if "_compiled_call_impl" in inside:
-                self.is_compiled = True
-            waiting += inside["_modules"].values()
+            if is_opaque(module):
+                self.opaque.append(module)
+            waiting += module.__dict__["_modules"].values()
         for kind, some in kinds.items():
-            if kind.__module__ == "torch._dynamo.eval_frame":  # what torch.compile makes of one
-                self.is_compiled = True
-            elif issubclass(kind, nn.MultiheadAttention):
+            if issubclass(kind, nn.MultiheadAttention):
                 self.multi_head += some
             elif issubclass(kind, nn.TransformerEncoderLayer):
                 self.has_fast = True
-            elif kind.__module__.partition(".")[0] not in ("torch", "regard"):
+            elif _is_third_party(kind):
                 self.third_party.add(kind)
+        if self.opaque or any(map(_is_third_party, kinds)):
+            self.attention = find_attention(kinds)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a part of the model runs as a graph."""
+        return bool(self.opaque)
 
     @cached_property
     def by_name(self) -> dict[str, nn.Module]:
@@ -96,5 +104,24 @@ class Modules:
         """Let the attention of the model notify observers until the block ends."""
         fast = self.has_fast or self.multi_head
         early = not fast and any(map(binds_early, self.third_party))
-        with reported(self.third_party, self.multi_head), EarlyBound() if early else nullcontext():
+        with reported(self._forwards(), self.multi_head), EarlyBound() if early else nullcontext():
             yield
+
+    def _forwards(self) -> dict[Place, Wrap]:
+        """The methods to replace, so that calls have the name of a module and none is missed."""
+        found: dict[Place, Wrap] = {(kind, "forward"): observed for kind in self.third_party}
+        for module in self.attention.values():
+            if _is_third_party(type(module)):
+                found[type(module), "forward"] = watched
+        for module in (*self.attention.values(), *self.opaque):
+            own = module.__dict__
+            name = "_compiled_call_impl" if own.get("_compiled_call_impl") else "forward"
+            if name in own or isinstance(module, torch.jit.ScriptModule):
+                found[module, name] = partial(watched, module=module)
+        return found
+
+
+def _is_third_party(kind: type) -> bool:
+    """Whether a class or one that it is derived from is neither torch's nor ours."""
+    names = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    return not names <= {"torch", "regard", "builtins", "typing", "abc"}

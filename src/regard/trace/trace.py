@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.core.map import AttentionMap
 from regard.core.names import did_you_mean
 from regard.trace.call import Call, stitched
+from regard.trace.missed import Missed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,11 +36,13 @@ class Trace:
         tokens: labels of rows and columns, by the names that the calls use: "source", "target".
             A list of strings, or one such list for each example of a batch
         about: model, version, text, language, ...
+        missed: modules that look like attention, ran, and were not recorded, with the reason
     """
 
     calls: list[Call] = field(default_factory=list)
     tokens: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
+    missed: list[Missed] = field(default_factory=list)
 
     @classmethod
     def of_maps(
@@ -124,7 +127,7 @@ class Trace:
         for call in self.calls:
             rows, columns = real(call.queries, call.shape[-2]), real(call.keys, call.shape[-1])
             calls.append(call.of(example, rows or None, columns or None))
-        return Trace(calls, tokens, {**self.about, "example": example})
+        return Trace(calls, tokens, {**self.about, "example": example}, self.missed)
 
     def select(
         self,
@@ -147,11 +150,12 @@ class Trace:
             calls = [c for c in calls if any(_is_called(c, each) for each in patterns)]
             if not calls:
                 raise KeyError(f"no call is named like {patterns}; there are {self.names}")
-        return Trace([call.select(heads, rows) for call in calls], self.tokens, self.about)
+        selected = [call.select(heads, rows) for call in calls]
+        return Trace(selected, self.tokens, self.about, self.missed)
 
     def stitched(self) -> "Trace":
         """The trace with the calls of each module joined to one: the steps of a decoder."""
-        return Trace(stitched(self.calls), self.tokens, self.about)
+        return Trace(stitched(self.calls), self.tokens, self.about, self.missed)
 
     def save(self, path: str | PathLike[str], *, inputs: bool = False) -> None:
         """Write the trace to a file, see `save_trace`; `load_trace` reads it."""
@@ -219,6 +223,7 @@ class Trace:
             f"  {repr(call.name)[1:-1]}  {call.queries} × {call.keys}  {tuple(call.shape)}"
             for call in self
         ]
+        lines += [f"  not recorded: {repr(str(each))[1:-1]}" for each in self.missed]
         return "\n".join(lines)
 
 

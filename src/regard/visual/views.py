@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from regard.trace import Trace
+from regard.trace.missed import abbreviated
 from regard.visual.color import Palette
 from regard.visual.display_width import printable
 from regard.visual.document import ShadedDocument
 from regard.visual.pair import AttendedPair
-from regard.visual.terminal import heatmap
+from regard.visual.terminal import MOST_MAPS, heatmap
 from regard.visual.terminal import show as show_maps
 
 if TYPE_CHECKING:
@@ -47,8 +48,13 @@ def show(trace: Trace, *, width: int | None = None, color: Palette | None = None
     """
     view = VIEWS.get(_task(trace))
     if view is None:
-        return show_maps(trace, width=width, color=color)
-    return _checked(trace, lambda: view.show(trace, width=width, color=color))
+        text = show_maps(trace, width=width, color=color)
+    else:
+        text = _checked(trace, lambda: view.show(trace, width=width, color=color))
+    if not trace.missed:
+        return text
+    missed = "\n  ".join(map(printable, abbreviated(trace.missed, MOST_MAPS)))
+    return f"{text}\n\nnot recorded:\n  {missed}"
 
 
 def figure(traces: Trace | Sequence[Trace], path: str | Path | None = None) -> "Figure":

@@ -14,7 +14,7 @@ import torch
 
 import regard
 from regard.analysis import diagnose
-from regard.trace import Call, Trace
+from regard.trace import Call, Missed, Trace
 from regard.visual.page import document, iframe, write
 
 EVIL = ["<img src=x onerror=alert(1)>", "</script><script>alert(1)</script>", "\u2028", "\ud800"]
@@ -42,6 +42,18 @@ def test_tokens_are_text_and_never_markup() -> None:
     assert "<b>" not in html
     assert "<script>alert" not in html
     assert data_of(html)["labels"][0][:2] == EVIL[:2]
+
+
+def test_what_was_not_recorded_is_listed_once_as_text() -> None:
+    traces = {
+        label: Trace.of_maps({"a": torch.eye(2)}, queries="ab") for label in ("first", "second")
+    }
+    assert data_of(document(traces))["missed"] == []
+    for trace in traces.values():
+        trace.missed = [Missed("layers.0", EVIL[0], EVIL[1]), Missed("layers.1", "A", "r")]
+    html = document(traces)
+    assert "<img" not in html
+    assert data_of(html)["missed"] == [f"layers.0 ({EVIL[0]}): {EVIL[1]}", "layers.1 (A): r"]
 
 
 def test_every_module_is_carried_after_the_modules_that_it_imports() -> None:

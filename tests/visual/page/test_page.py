@@ -9,7 +9,7 @@ import torch
 
 import regard
 from regard.layers import MultiHeadAttention
-from regard.trace import Call, Trace
+from regard.trace import Call, Missed, Trace
 from regard.visual.page import document, iframe
 
 WORD = "regard-strip .words.{} .word >> nth={}"
@@ -205,6 +205,17 @@ def test_an_additive_score_is_shown_from_state_to_output(open_page: Callable) ->
     shown = tab.page.locator("regard-workflow .result").inner_text().split("=")[1]
     assert float(shown.replace("−", "-")) == pytest.approx(scores[best].item(), rel=1e-2, abs=1e-3)
     assert "next" in tab.page.locator("regard-workflow .steps .ranked").inner_text()
+
+
+def test_what_was_not_recorded_is_listed(open_page: Callable, aligned: Trace) -> None:
+    assert open_page(aligned).page.locator("regard-page .missed").count() == 0
+    aligned.missed = [Missed(f"layers.{n}", "LinearAttention", "<b>no map</b>") for n in range(3)]
+    for language, text in (("en", "Not recorded: 3 module(s)"), ("ko", "모듈 3개")):
+        tab = open_page(aligned, language=language)
+        note = tab.page.locator("regard-page .missed")
+        assert text in note.locator("summary").inner_text()
+        note.locator("summary").click()
+        assert note.locator("li").nth(2).inner_text() == "layers.2 (LinearAttention): <b>no map</b>"
 
 
 def test_of_a_single_map_there_is_nothing_to_choose(

@@ -6,7 +6,7 @@ where a module has one, torch leaves its fast path, and the numbers change.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache, wraps
 from threading import Lock
@@ -27,7 +27,6 @@ from regard.attention.observer import (
     calling,
     edit_request,
     notify,
-    observed,
     observers,
     unobserved,
 )
@@ -107,16 +106,17 @@ REPORTS: dict[Place, Callable[..., AttentionCall]] = {
 
 
 @contextmanager
-def reported(kinds: Iterable[type], multi_head: Iterable[nn.MultiheadAttention]) -> Iterator[None]:
+def reported(
+    forwards: Mapping[Place, Wrap], multi_head: Iterable[nn.MultiheadAttention]
+) -> Iterator[None]:
     """Let torch's and transformers' attention notify observers until the block ends.
 
     Args:
-        kinds: classes of modules, to which the attention calls of their `forward` are attributed
+        forwards: the methods of modules to replace, with what makes their replacements
         multi_head: modules of torch, to which calls with their weights are attributed
     """
     _owners.update({id(module.out_proj.weight): module for module in multi_head})
-    wrap: Wrap = observed
-    patches = {**_PATCHES, **hugging_face.patches(), **{(kind, "forward"): wrap for kind in kinds}}
+    patches = {**_PATCHES, **hugging_face.patches(), **forwards}
     with _lock:
         for place, wrap in patches.items():
             _patch(place, wrap)

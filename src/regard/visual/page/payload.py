@@ -73,6 +73,7 @@ def payload(traces: Mapping[str, Trace], *, language: str, chunks: Chunks) -> di
         "output": str(about.get("translation", about.get("title", ""))),
         "curve": "root" if longest > MANY_KEYS else "linear",
         "labels": labels.lists,
+        "missed": list(dict.fromkeys(str(each) for one in ready.values() for each in one.missed)),
         "traces": shown,
         **_first_view(last, shown[-1]["calls"]),
     }

@@ -32,7 +32,16 @@ export class Page extends HTMLElement {
     this.skip = element("a", { class: "skip", href: "#regard-heatmap" });
     const parts = [input, output].filter(Boolean).map((text) => element("bdi", {}, text));
     if (parts.length === 2) parts.splice(1, 0, " → ");
-    return element("header", {}, this.skip, this.heading, element("p", { class: "text", title: model }, ...parts));
+    const text = element("p", { class: "text", title: model }, ...parts);
+    return element("header", {}, this.skip, this.heading, text, ...this.missed());
+  }
+
+  /** The modules that look like attention and were not recorded, if there are any. */
+  missed() {
+    const { missed } = this.data;
+    this.missedTitle = element("summary");
+    const items = missed.map((text) => element("li", {}, text));
+    return missed.length ? [element("details", { class: "missed" }, this.missedTitle, element("ul", {}, ...items))] : [];
   }
 
   onChange(changed) {
@@ -42,10 +51,11 @@ export class Page extends HTMLElement {
 
   translate() {
     const { view } = this;
-    const { model, input, output } = this.data;
+    const { model, input, output, missed } = this.data;
     document.documentElement.lang = view.language;
     this.skip.textContent = view.text("skip");
     this.heading.textContent = model ? `${view.text("title")}: ${model}` : view.text("title");
+    this.missedTitle.textContent = view.text("missed", { count: missed.length });
     const about = [input, output].filter(Boolean).join(" → ");
     document.title = [about, this.heading.textContent].filter(Boolean).join(" · ");
   }
