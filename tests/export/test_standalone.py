@@ -1,4 +1,4 @@
-"""The code of an export's README runs with NumPy and ONNX Runtime alone, and gives what regard does."""
+"""The code of an export's README runs with NumPy and ONNX Runtime alone, as regard does."""
 
 import ast
 import random

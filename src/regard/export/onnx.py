@@ -149,17 +149,10 @@ class OnnxModel(nn.Module):
         found = self.session(named)
         return self.result(
             *(
-                _as_map(t) if name == "affinity" or name.endswith("_map") else t
+                AttentionMap.of(t) if name == "affinity" or name.endswith("_map") else t
                 for name, t in found.items()
             )
         )
-
-
-def _as_map(weights: Tensor) -> AttentionMap:
-    def scores(rows: slice) -> Tensor:
-        raise ValueError("an exported model has weights, and no scores before them")
-
-    return AttentionMap(lambda rows: weights[..., rows, :], scores, tuple(weights.shape))
 
 
 class Logits(nn.Identity):
@@ -184,7 +177,7 @@ class Attention(nn.Module):
         shape = tuple(rows.shape)
         with observer.calling(self):
             call = AttentionCall(
-                rows, None, shape, "onnx", None, lambda _: _as_map(rows), None, weights=rows
+                rows, None, shape, "onnx", None, lambda _: AttentionMap.of(rows), None, weights=rows
             )
             observer.notify(listening, call)
 
