@@ -8,7 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 
 import regard
@@ -498,7 +499,12 @@ def test_a_relaxed_sample_can_have_a_temperature_and_the_largest_keys() -> None:
         (lambda: Normalizer("sigmoid", sink=0.0), "a sink takes weight from other keys"),
         (lambda: Normalizer("gumbel", sink=0.0), "a sink takes weight from other keys"),
         (lambda: Normalizer(temperature=0.0), "temperature must be above 0"),
-        (lambda: Normalizer(top_k=0), "top_k must be at least 1"),
+        (lambda: Normalizer(temperature=torch.tensor(0.0)), "temperature must be above 0"),
+        (lambda: Normalizer(temperature=torch.tensor([1.0, -1.0, 2.0])), "temperature must be"),
+        (lambda: Normalizer(temperature=nn.Parameter(torch.zeros(3))), "temperature must be"),
+        (lambda: Normalizer(temperature=torch.tensor(math.nan)), "temperature must be above 0"),
+        (lambda: Normalizer(top_k=0), "top_k must be a whole number, at least 1, got 0"),
+        (lambda: Normalizer(top_k=2.5), "top_k must be a whole number, at least 1, got 2.5"),
         (lambda: Normalizer(sink=math.inf), "sink must be finite"),
         (lambda: Normalizer("softmx"), "did you mean 'softmax'"),
         (lambda: Normalizer(top_k=8), "top_k=8 is more than there are keys, 7"),
@@ -510,3 +516,11 @@ def test_combinations_that_mean_nothing_are_errors(make: Callable, message: str)
     x = torch.zeros(2, 3, 7, 5)
     with pytest.raises(ValueError, match=message):
         regard.explain(x, x, x, normalize=make())
+
+
+def test_a_temperature_without_numbers_is_taken_as_it_is() -> None:
+    """As in models that are built on the meta device, and filled later."""
+    with torch.device("meta"):
+        assert Normalizer(temperature=nn.Parameter(torch.zeros(3))).temperature.is_meta
+    with FakeTensorMode():
+        Normalizer(temperature=torch.zeros(3))

@@ -13,6 +13,7 @@ import regard
 from regard.core.normalize import NORMALIZERS
 from regard.core.request import make_request
 from regard.core.score import SCORES, WITH_PARAMETERS
+from regard.layers import MultiHeadAttention
 
 B, M, N, D, E = 2, 3, 5, 7, 11
 
@@ -92,6 +93,18 @@ def test_inputs_are_float_tensors_of_two_dimensions_or_more(name: str) -> None:
         attend(**{name: zeros(B, 5, D).long()})
     with raises(ValueError, f"{name} must be (..., length, dim), got shape (7,)", f"{name}[None]"):
         attend(**{name: zeros(D)})
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused_with_the_masks_to_use_instead(layout: torch.layout) -> None:
+    nested = torch.nested.nested_tensor([zeros(3, 4), zeros(5, 4)], layout=layout)
+    for call in (
+        lambda: regard.attend(nested, nested, nested),
+        lambda: MultiHeadAttention(4, 2)(nested),
+    ):
+        with raises(TypeError, "nested tensor", "to_padded_tensor", "lengths", "segments"):
+            call()
 
 
 def test_inputs_share_a_dtype() -> None:

@@ -1,9 +1,11 @@
 """Decoding states are values: stepping, branching and reordering never change another state."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.layers import DifferentialAttention, LatentAttention, MultiHeadAttention
 from regard.layers.cache import Past, SharedMemory, start
 from regard.layers.reorder import BatchReorder
 
@@ -192,3 +194,21 @@ def test_a_memory_is_shared_and_therefore_never_written_over():
     moved = memory.reorder(BatchReorder(torch.tensor([4, 5, 2, 3]), 6, in_place=True))
     assert moved.tensors[0][:, 0, 0].tolist() == [4.0, 2.0]
     assert states.tolist() == torch.arange(6.0).view(3, 1, 2).tolist()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        MultiHeadAttention(12, 2),
+        DifferentialAttention(12, 2),
+        LatentAttention(12, 2, latent=5, rotary=2),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_step_of_another_batch_than_the_state_is_an_error(layer, grad):
+    with torch.set_grad_enabled(grad):
+        first, second = layer.start(2), layer.step(torch.randn(2, 1, 12), layer.start(2))[1]
+        for state in (first, second):
+            with pytest.raises(ValueError, match=r"\(2, .*got \(1, "):
+                layer.step(torch.randn(1, 1, 12), state)

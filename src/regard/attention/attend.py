@@ -180,6 +180,8 @@ def _signature(
         return None
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
         return None
+    if query.is_nested or key.is_nested or value.is_nested:
+        return None
     q, k = query.shape, key.shape
     kind = None
     if mask is not None:

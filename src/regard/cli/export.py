@@ -9,7 +9,7 @@ from regard.cli.options import Run, option
 
 def export(
     run: Run,
-    to: Annotated[str, option("ctranslate2, onnx or torch (torch.export).", "TARGET")],
+    to: Annotated[str, option("ctranslate2 or onnx.", "TARGET")],
     out: Annotated[
         Path | None, option("New directory. [default: RUN-TARGET]", "DIR", file_okay=False)
     ] = None,
@@ -22,9 +22,8 @@ def export(
     """Export the model of a run, and compare the export with it.
 
     ctranslate2 takes Transformers that translate. onnx takes translation, language models, and
-    classifiers of documents, pairs and images. torch takes what has no recurrent layers, graphs
-    and Turing machines among it; the program is for other runtimes. regard predict, evaluate and
-    serve take the directory of a ctranslate2 or onnx export like a run.
+    classifiers of documents, pairs and images. regard predict, evaluate and serve take the
+    directory of an export like a run.
     """
     from regard.tasks import load
     from regard.tasks.export import export as export_run

@@ -47,6 +47,16 @@ class Rows:
         self._compute = compute
         self.shape = torch.Size(shape)
 
+    @classmethod
+    def of(cls, values: Tensor) -> "Rows":
+        """Return the rows of a tensor, (..., M, N)."""
+        return Rows(lambda rows: values[..., rows, :], tuple(values.shape))
+
+    def __reduce__(self) -> Any:
+        """A copy, and a pickle, has all rows computed, and no gradient."""
+        with torch.no_grad():
+            return Rows.of, (self.dense(),)
+
     def __getitem__(self, index: Any) -> Tensor:
         """Index with whole numbers, slices and `...`; only the selected rows are computed."""
         if torch.compiler.is_exporting():  # a graph for any size has no blocks
@@ -91,7 +101,8 @@ class AttentionMap(Rows):
     """W = normalize(A + mask), (..., M, N): each row is one query's attention distribution.
 
     It is lazy: it keeps the inputs of the call and computes the selected rows, in blocks, before
-    dropout. Gradients flow through it.
+    dropout. Gradients flow through it. A pickle or a deep copy of it has all weights and scores,
+    computed.
 
     Args:
         compute: rows to weights
@@ -116,6 +127,11 @@ class AttentionMap(Rows):
             None if scores is None else lambda rows: scores[..., rows, :],
             weights.shape,
         )
+
+    def __reduce__(self) -> Any:
+        with torch.no_grad():
+            scores = None if self._scores is None else self.scores.dense()
+            return AttentionMap.of, (self.dense(), scores)
 
     def changed(self, change: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> "AttentionMap":
         """Return the map of a function of its rows, (..., rows, N), as lazy as before.
@@ -142,7 +158,9 @@ class AttentionMap(Rows):
     def scores(self) -> Rows:
         """A = f(Q, K) + bias, before normalizing and without the mask, as lazy as the map."""
         if self._scores is None:
-            raise ValueError("this map was not made from scores: linear attention has none")
+            raise ValueError(
+                "this map was not made from scores: linear attention and exported models have none"
+            )
         return Rows(self._scores, self.shape)
 
     def _repr_html_(self) -> str:

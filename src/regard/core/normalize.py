@@ -10,6 +10,7 @@ To add one: write the function here and put it into `NORMALIZERS`. See ARCHITECT
 
 import math
 from collections.abc import Callable
+from numbers import Integral
 from typing import NamedTuple, Protocol, TypeGuard
 
 import torch
@@ -145,6 +146,18 @@ class Gumbel:
         return softmax((scores - (-uniform.log()).log()) / self.temperature, mask)
 
 
+def _check_temperature(temperature: float | Tensor) -> None:
+    """Raise ValueError unless all of it is above 0 and finite, if it has numbers yet."""
+    if isinstance(temperature, Tensor):
+        known = can_inspect_values(temperature)
+        positive = not known or bool(((temperature > 0) & temperature.isfinite()).all())
+    else:
+        positive = 0 < temperature < math.inf
+    if not positive:
+        values = temperature.tolist() if isinstance(temperature, Tensor) else temperature
+        raise ValueError(f"temperature must be above 0 and finite, got {values}")
+
+
 class Normalizer(nn.Module):
     """A normalizer with a temperature, the k largest scores alone, or a sink.
 
@@ -189,10 +202,11 @@ class Normalizer(nn.Module):
     ) -> None:
         super().__init__()
         self.normalize = find_normalizer(normalize)
-        if not isinstance(temperature, Tensor) and not 0 < temperature < math.inf:
-            raise ValueError(f"temperature must be above 0 and finite, got {temperature}")
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k must be at least 1, got {top_k}; None keeps all keys")
+        _check_temperature(temperature)
+        if top_k is not None and not (isinstance(top_k, Integral) and top_k >= 1):
+            raise ValueError(
+                f"top_k must be a whole number, at least 1, got {top_k}; None keeps all keys"
+            )
         if isinstance(sink, float) and not math.isfinite(sink):
             raise ValueError(f"sink must be finite, got {sink}; use None for no sink")
         if sink is not None and (self.normalize is sigmoid or self.needs_noise):
@@ -201,12 +215,18 @@ class Normalizer(nn.Module):
                 f"a sink takes weight from other keys, which {name} does not let it do; use "
                 "softmax, or no sink"
             )
+        self._hold(temperature, top_k, sink)
+
+    def _hold(
+        self, temperature: float | Tensor, top_k: int | None, sink: float | Tensor | None
+    ) -> None:
         self.top_k = top_k
-        for name, given in (("temperature", temperature), ("sink", sink)):
-            if isinstance(given, Tensor) and not isinstance(given, nn.Parameter):
-                self.register_buffer(name, given)
+        for name, value in (("temperature", temperature), ("sink", sink)):
+            if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+                vars(self).pop(name, None)  # a number
+                self.register_buffer(name, value)
             else:
-                setattr(self, name, given)
+                setattr(self, name, value)
 
     @property
     def needs_noise(self) -> bool:
@@ -266,8 +286,9 @@ class Normalizer(nn.Module):
 
         top_k = self.top_k if self.top_k is None or keys is None else min(self.top_k, keys)
         sink = None if self.sink is None else split(self.sink)
-        options = {"temperature": split(self.temperature), "top_k": top_k, "sink": sink}
-        return Normalizer(self.normalize, **options)  # type: ignore[arg-type]
+        other = Normalizer(self.normalize)
+        other._hold(split(self.temperature), top_k, sink)  # checked already
+        return other
 
     def extra_repr(self) -> str:
         name = getattr(self.normalize, "__name__", "")  # a module is shown by itself

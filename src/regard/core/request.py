@@ -244,10 +244,21 @@ def _fit(seen: Tensor, tensor: Tensor) -> Tensor:
     return seen
 
 
+def check_not_nested(name: str, tensor: Tensor) -> None:
+    """Raise TypeError for a nested tensor, whose sequences have lengths of their own."""
+    if tensor.is_nested:
+        raise TypeError(
+            f"{name} must be a tensor of one length, got a nested tensor; pad it with "
+            "torch.nested.to_padded_tensor and use mask=regard.lengths(...), or concatenate its "
+            "sequences and use mask=regard.segments(...)"
+        )
+
+
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        check_not_nested(name, tensor)
         if tensor.dtype not in FLOATS:
             raise TypeError(f"{name} must be a float tensor, got {tensor.dtype}; try .float()")
         if tensor.dim() < 2:

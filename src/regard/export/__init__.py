@@ -1,11 +1,12 @@
-"""Models in the formats of other runtimes: CTranslate2, ONNX and `torch.export`."""
+"""Models in the formats of other runtimes, CTranslate2 and ONNX."""
 
 from regard.export.ctranslate2 import TYPES, CTranslate2Model, write_ctranslate2
 from regard.export.folder import copy_run, load_exported, read_export, seal
 from regard.export.onnx import write_onnx
-from regard.export.program import write_program
+from regard.export.standalone import TEMPLATES, write_tokenizer_reader
 
 __all__ = [
+    "TEMPLATES",
     "TYPES",
     "CTranslate2Model",
     "copy_run",
@@ -14,5 +15,5 @@ __all__ = [
     "seal",
     "write_ctranslate2",
     "write_onnx",
-    "write_program",
+    "write_tokenizer_reader",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from regard.core.files import checksum
+from regard.core.names import check_name
 from regard.export.ctranslate2 import load_ctranslate2
 from regard.export.onnx import load_onnx
 from regard.training.checkpoint import read_json, write_json
@@ -47,12 +48,7 @@ def load_exported(folder: Path, about: dict[str, Any]) -> nn.Module:
     """Return the model of an export directory, whose files `read_run_config` has checked.
 
     Raises:
-        ValueError: if it is damaged, or for other runtimes only
+        ValueError: if it is damaged, or of a target that this version does not know
     """
-    target = about["target"]
-    if target not in LOADERS:
-        raise ValueError(
-            f"{folder} is a torch.export program for other runtimes, which regard does not load, "
-            "since its format unpickles; use the run, or export it --to onnx"
-        )
-    return LOADERS[target](folder, about).eval()
+    check_name("target", about["target"], LOADERS)
+    return LOADERS[about["target"]](folder, about).eval()

@@ -21,10 +21,8 @@ from regard.layers.cache import Past, SharedMemory
 from regard.layers.transformer import DecoderState
 from regard.models import GlobalAligner, LanguageModel, Seq2Seq, StackState, State, Transformer
 from regard.models.classifier import DocumentClassifier
-from regard.models.graph import GraphAttentionNetwork
 from regard.models.image import ImageClassifier
 from regard.models.pair import PairClassifier
-from regard.models.turing import NeuralTuringMachine
 
 BATCH, LENGTH, STEPS = 3, 7, 5  # sizes of the inputs that a graph is traced with
 
@@ -60,7 +58,10 @@ def graphs_of(model: nn.Module) -> list[Graph]:
     for kind, make in KINDS.items():
         if isinstance(model, kind):
             return make(model)
-    raise ValueError(f"a {type(model).__name__} cannot be exported: its inputs are not tensors")
+    raise ValueError(
+        f"a {type(model).__name__} cannot be exported: expected "
+        + ", ".join(sorted(kind.__name__ for kind in KINDS))
+    )
 
 
 # ------------------------------------------------------------------------------ encoder–decoders
@@ -301,42 +302,6 @@ def _image(model: ImageClassifier) -> list[Graph]:
     return [Graph("model", ImageGraph(model), inputs, dynamic, ["logits", "weights"])]
 
 
-def _network(model: GraphAttentionNetwork) -> list[Graph]:
-    inputs: dict[str, Any] = {"nodes": torch.rand(LENGTH, model.in_dim)}
-    # no loops: a program cannot find those that are there, and adds one to every node
-    nodes = torch.arange(LENGTH)
-    inputs["edges"] = torch.stack((nodes.repeat(2), torch.cat((nodes + 1, nodes + 3)) % LENGTH))
-    dynamic = {"nodes": {0: "nodes"}, "edges": {1: "edges"}}
-    return [Graph("model", model, inputs, dynamic, ["logits"])]
-
-
-class MachineStep(nn.Module):
-    """One step of a Neural Turing Machine: an input, and the state of controller and memory."""
-
-    def __init__(self, model: NeuralTuringMachine) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, inputs: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        read, h, c, *memory = state
-        h, c = self.model.controller(torch.cat((inputs, read), -1), (h, c))
-        before = type(self.model.memory.start(1))(*memory)
-        read, after = self.model.memory.step(h, before)
-        return self.model.output(torch.cat((h, read), -1)), [read, h, c, *after]
-
-
-def _machine(model: NeuralTuringMachine) -> list[Graph]:
-    memory = model.memory.start(BATCH)
-    read = memory.read()
-    h, c = (first.expand(BATCH, -1).clone() for first in model.first)
-    state = [read, h, c, *memory]
-    width = model.controller.input_size - read.shape[-1]
-    inputs: dict[str, Any] = {"inputs": torch.rand(BATCH, width), "state": state}
-    dynamic = {"inputs": {0: "batch"}, "state": {0: "batch"}}
-    outputs = ["logits", *_names("new_state", state)]
-    return [Graph("step", MachineStep(model), inputs, dynamic, outputs)]
-
-
 KINDS: dict[type[nn.Module], Callable[[Any], list[Graph]]] = {
     Transformer: _transformer,
     Seq2Seq: _recurrent,
@@ -344,6 +309,4 @@ KINDS: dict[type[nn.Module], Callable[[Any], list[Graph]]] = {
     DocumentClassifier: _classifier,
     PairClassifier: _pair,
     ImageClassifier: _image,
-    GraphAttentionNetwork: _network,
-    NeuralTuringMachine: _machine,
 }

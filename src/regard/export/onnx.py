@@ -33,8 +33,7 @@ def write_onnx(model: nn.Module, folder: Path) -> dict[str, Any]:
     """
     if any(isinstance(part, EfficientAttention) for part in model.modules()):
         raise ValueError(
-            "ONNX has no operator for efficient attention; train with dot-product attention, or "
-            "use --to torch"
+            "ONNX has no operator for efficient attention; train with model.attention=dot"
         )
     output, position = getattr(model, "output", None), getattr(model, "target_position", None)
     about = {
@@ -53,7 +52,7 @@ def write_onnx(model: nn.Module, folder: Path) -> dict[str, Any]:
 
 
 def _write(graph: Graph, path: Path) -> None:
-    with torch.no_grad(), quietly():
+    with torch.no_grad(), _quietly():
         try:
             program = torch.onnx.export(
                 graph.module,
@@ -61,7 +60,7 @@ def _write(graph: Graph, path: Path) -> None:
                 dynamo=True,
                 input_names=graph.input_names(),
                 output_names=graph.outputs,
-                dynamic_shapes=dynamic_shapes(graph),
+                dynamic_shapes=_dynamic_shapes(graph),
                 verbose=False,
             )
         except Exception as error:  # torch's own of several modules
@@ -71,7 +70,7 @@ def _write(graph: Graph, path: Path) -> None:
         program.save(path, external_data=False)
 
 
-def dynamic_shapes(graph: Graph) -> tuple[Any, ...]:
+def _dynamic_shapes(graph: Graph) -> tuple[Any, ...]:
     """Return the dimensions of any size as `torch.export` wants them."""
     shapes = []
     for key, value in graph.inputs.items():
@@ -81,7 +80,7 @@ def dynamic_shapes(graph: Graph) -> tuple[Any, ...]:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def _quietly() -> Iterator[None]:
     """Without the warnings of torch's exporter about its own decisions."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     levels = [logger.level for logger in loggers]
@@ -149,15 +148,11 @@ class OnnxModel(nn.Module):
         named = dict(zip(self.session.inputs, inputs, strict=True))
         found = self.session(named)
         return self.result(
-            *(_as_map(t) if name.endswith("_map") else t for name, t in found.items())
+            *(
+                AttentionMap.of(t) if name == "affinity" or name.endswith("_map") else t
+                for name, t in found.items()
+            )
         )
-
-
-def _as_map(weights: Tensor) -> AttentionMap:
-    def scores(rows: slice) -> Tensor:
-        raise ValueError("an exported model has weights, and no scores before them")
-
-    return AttentionMap(lambda rows: weights[..., rows, :], scores, tuple(weights.shape))
 
 
 class Logits(nn.Identity):
@@ -182,7 +177,7 @@ class Attention(nn.Module):
         shape = tuple(rows.shape)
         with observer.calling(self):
             call = AttentionCall(
-                rows, None, shape, "onnx", None, lambda _: _as_map(rows), None, weights=rows
+                rows, None, shape, "onnx", None, lambda _: AttentionMap.of(rows), None, weights=rows
             )
             observer.notify(listening, call)
 

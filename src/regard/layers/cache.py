@@ -57,6 +57,11 @@ class Past:
     def append(self, *new: Tensor) -> "Past":
         """The past followed by `new` tensors (batch, ..., steps, width)."""
         steps = new[0].shape[-2]
+        if new[0].shape[0] != self.batch:  # it would broadcast
+            raise ValueError(
+                f"x should be ({self.batch}, steps, dim), one entry for each sequence of the "
+                f"state, got ({new[0].shape[0]}, {steps}, dim)"
+            )
         if any(tensor.requires_grad for tensor in (*self.buffers, *new)):
             past = self._concatenated(new)
         else:

@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from regard.core.request import check_not_nested
+
 
 def check_sizes(**sizes: int) -> None:
     """Raise ValueError for a size below 1."""
@@ -23,6 +25,7 @@ def check_heads(dim: int, heads: int, name: str = "dim") -> None:
 def check_inputs(widths: dict[str, int], **inputs: Tensor) -> None:
     """Raise ValueError unless each input is (batch, length, its width)."""
     for name, x in inputs.items():
+        check_not_nested(name, x)
         if x.dim() != 3 or x.shape[-1] != widths[name]:
             raise ValueError(
                 f"{name} should be (batch, length, {widths[name]}), got {tuple(x.shape)}; the "

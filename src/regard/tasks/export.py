@@ -1,7 +1,9 @@
 """Export a run to another runtime, and compare the export with it before it gets its name."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import torch
@@ -10,15 +12,15 @@ from torch import Tensor
 from regard.core.files import atomic_directory
 from regard.core.names import check_name
 from regard.export import (
+    TEMPLATES,
     TYPES,
     copy_run,
     read_export,
     seal,
     write_ctranslate2,
     write_onnx,
-    write_program,
+    write_tokenizer_reader,
 )
-from regard.tasks.export_readme import readme
 from regard.tasks.predictor import Predictor
 from regard.tasks.run import load
 from regard.tasks.translator import Translator
@@ -26,9 +28,7 @@ from regard.tasks.translator import Translator
 TARGETS: dict[str, Callable[..., dict[str, Any]]] = {
     "ctranslate2": write_ctranslate2,
     "onnx": write_onnx,
-    "torch": write_program,
 }
-GRAPHS = (".onnx", ".pt2")
 SAMPLE = 16  # inputs with which a float32 export is compared
 PAIRS = 1000  # pairs by which another type is compared, in BLEU
 CLOSE = 1e-4  # largest difference of scores, probabilities and weights; relative above 1
@@ -45,13 +45,13 @@ def export(
 ) -> Path:
     """Write the model of a run for another runtime, and return the directory.
 
-    `load` takes it like a run, except a `torch.export` program. Before the directory gets its
-    name, the export is compared with the run: in float32 the same texts and labels, scores and
-    weights to 1e-4; in other types a BLEU of at most 0.2 less.
+    `load` takes it like a run. Before the directory gets its name, the export is compared with the
+    run: in float32 the same texts and labels, scores and weights to 1e-4; in other types a BLEU of
+    at most 0.2 less.
 
     Args:
         run: a run directory
-        to: "ctranslate2" (Transformers that translate), "onnx", or "torch"
+        to: "ctranslate2" (Transformers that translate) or "onnx"
         out: a new directory; RUN-TO by default, followed by the type if it is not float32
         dtype: of the weights; "int8" and "bfloat16" are for CTranslate2
         inputs: to compare with, as `predict` takes them; of the run's own data if None
@@ -77,17 +77,33 @@ def export(
         copy_run(run, part)
         options = {"dtype": dtype} if to == "ctranslate2" else {}
         about = {"target": to, "dtype": dtype, **TARGETS[to](predictor.model, part, **options)}
-        about["files"] = sorted(file.name for file in part.iterdir() if file.suffix in GRAPHS)
-        text = readme(predictor, run.resolve().name, about)
+        write_tokenizer_reader(part)
+        text = _readme(predictor, to, name=run.resolve().name, dtype=dtype)
         (part / "README.md").write_text(text, encoding="utf-8")
         seal(run, part, about)
-        if to != "torch":  # its graphs are compared as they are written
-            exported: Predictor = load(part)
-            if dtype == "float32":
-                compare(predictor, exported, inputs)
-            else:
-                compare_quality(predictor, exported)
+        exported: Predictor = load(part)
+        if dtype == "float32":
+            compare(predictor, exported, inputs)
+        else:
+            compare_quality(predictor, exported)
     return folder
+
+
+def _readme(predictor: Predictor, target: str, **values: str) -> str:
+    """The README of an export: the parts of its template that are for this kind of input."""
+    kind = predictor.task
+    if kind == "translate" and getattr(predictor, "source", None) is None:
+        kind = "frames"
+    elif kind == "pair" and getattr(predictor, "right", None) is None:
+        kind = "scene"
+    template = (TEMPLATES / f"{target}.md").read_text(encoding="utf-8")
+    first, *parts = re.split(r"<!-- ([\w ]+) -->\n", template)
+    chosen = [
+        text for kinds, text in zip(parts[::2], parts[1::2], strict=True) if kind in kinds.split()
+    ]
+    values |= {"task": predictor.task, "context": getattr(predictor, "context", "")}
+    values |= getattr(predictor, "limits", {})  # of documents
+    return Template(first + "".join(chosen)).substitute(values)
 
 
 def compare(predictor: Predictor, exported: Predictor, inputs: Sequence[Any] | None) -> None:

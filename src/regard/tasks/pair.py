@@ -181,7 +181,7 @@ class PairPredictor(Predictor):
                 Call("right", AttentionMap.of(back), "right", "left"),
             ]
             return Trace(calls, tokens, about)
-        if found.affinity is not None:
+        if getattr(found, "affinity", None) is not None:
             about["affinity"] = found.affinity.dense()[0, : len(words), : len(others)].tolist()
         calls = [
             Call("left", AttentionMap.of(there[:, :, : len(words)]), "glimpse", "left"),
@@ -229,7 +229,9 @@ class PairPredictor(Predictor):
                 raise TypeError(f"the right side should be {wanted}, got {type(right).__name__}")
         batch = pair_batch(pairs, [0] * len(pairs), self.left, self.right)
         device = self.device
-        return self.model(*(part.to(device) for part in batch[:4]))
+        output = self.model(*(part.to(device) for part in batch[:4]))
+        # an export has its maps beside the logits
+        return output[0], output[1] if len(output) == 2 else output
 
 
 def _scene(value: Any) -> Scene:

@@ -1,13 +1,17 @@
 """A map as its largest weights, its entropy, a small picture, a graph."""
 
+import copy
 import math
+import pickle
+from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 import regard
-from tests.core.map.maps import B, D, E, H, M, N, a_map, inputs
+from regard.core.map import AttentionMap
+from tests.core.map.maps import B, D, E, H, M, N, a_map, inputs, numbers
 
 
 def test_topk_are_the_largest_weights_and_their_keys() -> None:
@@ -136,3 +140,23 @@ def test_edges_may_be_the_strongest_of_each_query() -> None:
     assert (
         len(a_map(normalize="hard").edges(top_k=3).weight) == M
     )  # an edge has a weight above zero
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_copy_or_a_pickle_of_a_map_has_its_numbers(copied: Any, grad: bool) -> None:
+    lazy = regard.attend(*inputs(B, H, grad=grad), return_map=True, mask=regard.causal()).map
+    other, scores = copied(lazy), copied(lazy.scores)
+    assert torch.equal(other.dense(), lazy.dense())
+    assert torch.equal(other.scores[..., 1:3, :], lazy.scores[..., 1:3, :])
+    assert torch.equal(scores.dense(), lazy.scores.dense())
+    assert other.entropy().shape == (B, H, M)
+    assert not other.dense().requires_grad
+
+
+def test_a_map_without_scores_can_be_pickled() -> None:
+    lazy = AttentionMap.of(numbers(B, M, N))
+    other = pickle.loads(pickle.dumps(lazy))
+    assert torch.equal(other.dense(), lazy.dense())
+    with pytest.raises(ValueError, match="not made from scores"):
+        _ = other.scores
