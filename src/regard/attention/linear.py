@@ -136,14 +136,14 @@ def _check_gate(name: str, gate: Tensor, request: Request, widths: tuple[int, ..
 
 
 def _computation(request: Request, causal: bool) -> Computation:
-    seen = _visible_keys(request)
+    visible = _visible_keys(request)
 
     def compute(request: Request) -> Tensor:
-        return linear(request.query, request.key, request.value, seen=seen, causal=causal)
+        return linear(request.query, request.key, request.value, visible=visible, causal=causal)
 
     def map(request: Request) -> AttentionMap:
         def rows(which: slice) -> Tensor:
-            return linear_rows(request.query, request.key, which, seen=seen, causal=causal)
+            return linear_rows(request.query, request.key, which, visible=visible, causal=causal)
 
         return AttentionMap(rows, None, (*request.leading, *request.size))
 
