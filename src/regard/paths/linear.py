@@ -40,7 +40,6 @@ ROWS = 4096  # positions x heads in a piece: its tensors stay in the cache
 # How far a maximum may rise inside a piece that shares it. Within these limits nothing overflows,
 # and the rounding of the exponents stays below the tolerance of float32 and float64 (1e-5, 1e-9).
 MAX_RISE = {torch.float32: 20.0, torch.float64: 300.0}
-TINY = {torch.float32: 1e-20, torch.float64: 1e-160}
 
 
 class LinearState(NamedTuple):
@@ -224,7 +223,8 @@ def _causal(query: Tensor, key: Tensor, value: Tensor, state: LinearState, blind
     queries, keys = query.shape[-2], key.shape[-2]
     blind = min(blind, queries)
     pairs = min(queries - blind, keys)
-    together = max(ROWS // max(math.prod(leading), 1) // BLOCK, 1) * BLOCK
+    rows = 16 * ROWS if torch.compiler.is_compiling() else ROWS  # a short graph compiles sooner
+    together = max(rows // max(math.prod(leading), 1) // BLOCK, 1) * BLOCK
     whole = pairs // BLOCK * BLOCK
     sizes = [min(together, whole - at) for at in range(0, whole, together)]
     sizes += [pairs - whole] * (whole < pairs)
@@ -411,7 +411,7 @@ def _nonzero(normalizer: Tensor) -> Tensor:
 
     What is added is below the rounding of the smallest other normalizer, e^−MAX_RISE.
     """
-    return normalizer + TINY[normalizer.dtype]
+    return normalizer + torch.finfo(normalizer.dtype).tiny ** 0.5
 
 
 def _full_precision(tensor: Tensor) -> AbstractContextManager:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 from regard.paths import linear as linear_path
@@ -80,8 +81,9 @@ def test_torch_func_and_forward_mode_are_right(causal):
     assert_close(each(key, query, value), gradient, 1.0)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_compiled_gives_the_same_answer(causal):
+@pytest.mark.parametrize(("causal", "dynamic"), [(False, False), (True, False), (True, True)])
+def test_compiled_gives_the_same_answer(monkeypatch, causal, dynamic):
+    monkeypatch.setattr(linear_path, "ROWS", 5)  # several pieces in the graph
     torch.manual_seed(0)
     tensors = [random(2, 3, 29, 5).requires_grad_() for _ in range(3)]
     visible = torch.rand(2, 1, 29) < 0.8
@@ -89,7 +91,7 @@ def test_compiled_gives_the_same_answer(causal):
     def function(*tensors: Tensor) -> Tensor:
         return linear(*tensors, visible=visible, causal=causal).square()
 
-    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=dynamic)
     output, expected = compiled(*tensors), function(*tensors)
     assert_close(output, expected)
     grads = torch.autograd.grad(output.sum(), tensors)
@@ -108,3 +110,27 @@ def test_compiled_forward_mode_keeps_its_tangents():
         outputs = compiled(query, dual, value), linear(query, dual, value)
         assert_close(*(forward_ad.unpack_dual(output).tangent for output in outputs))
     torch.compiler.reset()
+
+
+@pytest.mark.parametrize("mode", [FakeTensorMode, lambda: torch.device("meta")])
+@pytest.mark.parametrize("causal", [False, True])
+def test_tensors_without_numbers_have_the_shapes_of_the_results(causal, mode):
+    sizes = ((2, 1, 17, 5), (3, 23, 5), (3, 23, 7))
+    with mode():
+        tensors = [torch.randn(size, requires_grad=True) for size in sizes]
+        output = linear(*tensors, causal=causal)
+        assert output.shape == (2, 3, 17, 7)
+        gradients = torch.autograd.grad(output.sum(), tensors)
+        assert [x.shape for x in gradients] == [torch.Size(size) for size in sizes]
+        assert linear_rows(*tensors[:2], slice(3, 8), causal=causal).shape == (2, 3, 5, 23)
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_an_input_that_changes_before_backward_is_an_error(which):
+    tensors = [random(2, 29, 5).requires_grad_() for _ in range(3)]
+    inputs = [x.clone() for x in tensors]
+    output = linear(*inputs, causal=True)
+    with torch.no_grad():
+        inputs[which].mul_(2)
+    with pytest.raises(RuntimeError, match="modified"):
+        output.sum().backward()
