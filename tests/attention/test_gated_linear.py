@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import regard
 from regard.paths.gated_delta import DeltaInputs, recurrent
@@ -35,6 +37,38 @@ def test_the_map_makes_the_output_and_is_recorded(given):
     torch.testing.assert_close(trace.calls[0].map.dense(), map.dense())
 
 
+class LargestStorage(TorchDispatchMode):
+    """The bytes of the largest tensor that is made."""
+
+    size = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        results = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(results):
+            if isinstance(tensor, torch.Tensor):
+                self.size = max(self.size, tensor.untyped_storage().nbytes())
+        return results
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"causal": True}, {"causal": True, "log_decay": -0.01}, {"causal": True, "beta": 0.5}],
+    ids=["efficient", "causal", "retention", "delta"],
+)
+def test_rows_of_a_map_are_computed_without_the_rest_of_it(options):
+    torch.manual_seed(0)
+    length = 2003
+    query, key = torch.randn(length, D), torch.randn(length, D) / 9
+    if "beta" in options:
+        options = {**options, "beta": torch.full((length, 1), options["beta"])}
+    _, map = regard.attend_linear(query, key, query, **options, return_map=True)
+    with LargestStorage() as largest:
+        rows = map[1000:1007]
+    assert largest.size < 4 * length * 70  # as wide as one chunk; the whole map: length · length
+    torch.testing.assert_close(rows, map.dense()[1000:1007])
+    assert not options.get("causal") or not rows[0, 1001:].any()
+
+
 def test_hidden_keys_are_as_if_they_were_not_there(given):
     """Also if they are NaN: the other outputs are those of a shorter sequence."""
     real = torch.tensor([0, 1, 3, 4, 7, 10])
@@ -65,6 +99,11 @@ def test_half_precision_is_computed_in_single(given):
 
 
 def test_wrong_arguments_end_in_one_sentence(given):
+    empty = given["query"][..., :0]
+    with pytest.raises(
+        ValueError, match=r"the same width, of 1 or more, got query \(2, 3, 11, 0\)"
+    ):
+        regard.attend_linear(empty, empty, given["value"])
     with pytest.raises(ValueError, match="needs causal=True and as many queries as keys"):
         regard.attend_linear(**given)
     with pytest.raises(ValueError, match=r"log_decay should be \(\.\.\., 11, 1\) or"):

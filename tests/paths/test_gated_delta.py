@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.paths import gated_delta
-from regard.paths.gated_delta import DeltaInputs, chunked, implied_map, recurrent
+from regard.paths.gated_delta import DeltaInputs, chunked, implied_rows, recurrent
 
 B, H, N, DK, DV = 2, 3, 37, 5, 7
 
@@ -64,12 +64,31 @@ CASES = [
 
 
 @pytest.mark.parametrize(("decay", "delta"), CASES)
-def test_both_forms_and_the_map_give_the_formula(decay, delta):
+def test_both_forms_give_the_formula(decay, delta):
     given = inputs(decay, delta)
     expected = longhand(given)
     torch.testing.assert_close(recurrent(given)[0], expected)
     torch.testing.assert_close(chunked(given)[0], expected)
-    torch.testing.assert_close(implied_map(given) @ given.value, expected)
+
+
+@pytest.mark.parametrize(("decay", "delta"), CASES)
+def test_rows_of_the_map_are_the_outputs_for_unit_vectors(decay, delta):
+    given = inputs(decay, delta)
+    whole, _ = recurrent(given._replace(value=torch.eye(N, dtype=torch.float64)))
+    torch.testing.assert_close(whole @ given.value, longhand(given))
+    for rows in (slice(None), slice(5, 6), slice(3, 19), slice(8, 16), slice(30, N), slice(9, 9)):
+        torch.testing.assert_close(implied_rows(given, rows), whole[..., rows, :])
+
+
+@pytest.mark.parametrize(("decay", "delta"), CASES)
+def test_gradients_flow_through_the_rows_of_the_map(decay, delta):
+    given = inputs(decay, delta)
+    leaves = [x.requires_grad_() for x in given if x is not None]
+    weighted = implied_rows(given, slice(7, 29)) @ given.value
+    found = torch.autograd.grad(weighted.square().sum(), leaves)
+    exact = recurrent(given)[0][..., 7:29, :]
+    for one, other in zip(found, torch.autograd.grad(exact.square().sum(), leaves), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize(("decay", "delta"), CASES)

@@ -10,7 +10,7 @@ from regard.core.map import AttentionMap
 from regard.core.mask import Mask
 from regard.core.request import Request, make_request
 from regard.core.score import dot, precise
-from regard.paths.gated_delta import DeltaInputs, chunked, implied_map
+from regard.paths.gated_delta import DeltaInputs, chunked, implied_rows
 from regard.paths.linear import linear, linear_rows
 
 
@@ -56,10 +56,10 @@ def attend_linear(
 
     Returns: the context (..., M, Dv), or `Attended(output, map)`
     """
-    if query.dim() and key.dim() and query.shape[-1] != key.shape[-1]:
+    if query.dim() and key.dim() and not query.shape[-1] == key.shape[-1] > 0:
         raise ValueError(
-            f"query and key must have the same width, got query {tuple(query.shape)} and key "
-            f"{tuple(key.shape)}"
+            f"query and key must have the same width, of 1 or more, got query {tuple(query.shape)} "
+            f"and key {tuple(key.shape)}"
         )
     request = make_request(query, key, value, score=dot, mask=mask)
     computation = partial(_computation, causal=causal)
@@ -112,7 +112,7 @@ def _recurrence(
 
     def map(request: Request) -> AttentionMap:
         def rows(which: slice) -> Tensor:
-            return implied_map(inputs(request))[..., which, :].to(request.value.dtype)
+            return implied_rows(inputs(request), which).to(request.value.dtype)
 
         return AttentionMap(rows, None, (*request.leading, *request.size))
 
@@ -136,14 +136,14 @@ def _check_gate(name: str, gate: Tensor, request: Request, widths: tuple[int, ..
 
 
 def _computation(request: Request, causal: bool) -> Computation:
-    seen = _visible_keys(request)
+    visible = _visible_keys(request)
 
     def compute(request: Request) -> Tensor:
-        return linear(request.query, request.key, request.value, seen=seen, causal=causal)
+        return linear(request.query, request.key, request.value, visible=visible, causal=causal)
 
     def map(request: Request) -> AttentionMap:
         def rows(which: slice) -> Tensor:
-            return linear_rows(request.query, request.key, which, seen=seen, causal=causal)
+            return linear_rows(request.query, request.key, which, visible=visible, causal=causal)
 
         return AttentionMap(rows, None, (*request.leading, *request.size))
 

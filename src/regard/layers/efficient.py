@@ -160,13 +160,13 @@ class EfficientAttention(nn.Module):
         self._check(key=memory, value=memory)
         real = padding_mask(memory_mask, memory, "memory_mask")
         memory = zero_padding(memory, real)
-        seen = None
+        visible = None
         if real is not None:
             grid = Grid(1, memory.shape[1], 1, memory.device)
-            seen = real.seen(grid).unsqueeze(1)  # (batch, 1, N)
+            visible = real.seen(grid).unsqueeze(1)  # (batch, 1, N)
         key = self._split(self.key_projection(memory))
         value = self._split(self.value_projection(memory))
-        context = linear_context(key, value, seen=seen)  # (sentences, heads, F, F)
+        context = linear_context(key, value, visible=visible)  # (sentences, heads, F, F)
         return EfficientState(None, context.repeat_interleave(beams, dim=0))
 
     @observed

@@ -43,9 +43,7 @@ def chunked(inputs: DeltaInputs, state: Tensor | None = None) -> tuple[Tensor, T
     With Γ the decay since the chunk began, S_t = diag(Γ_t) R_t, where R changes by a delta rule
     without decay: u_t = v_t − R_{t−1}ᵀ (Γ_t k_t) solves one triangular system per chunk.
     """
-    by_feature = inputs.log_decay.shape[-1] > 1
-    size = CHUNK_BY_FEATURE if by_feature else CHUNK
-    length = inputs.query.shape[-2]
+    size, length = _chunk_size(inputs), inputs.query.shape[-2]
     state = _empty_state(inputs) if state is None else state
     outputs = []
     for start in range(0, length, size):
@@ -73,40 +71,76 @@ def recurrent(inputs: DeltaInputs, state: Tensor | None = None) -> tuple[Tensor,
     return torch.cat(outputs, -2), state
 
 
-def implied_map(inputs: DeltaInputs) -> Tensor:
-    """The map W (..., N, N) with o = W v, for an empty state: its entries may be negative."""
-    weights = _decayed_products(inputs.query, inputs.key, inputs.log_decay.cumsum(-2)).tril()
-    if inputs.beta is None:
-        return weights
-    system, beta = _correction(inputs)
-    # o = P β u and (I + A) u = v, so W = P β (I + A)⁻¹
-    return torch.linalg.solve_triangular(system, weights * beta, upper=False, left=False)
+def implied_rows(inputs: DeltaInputs, rows: slice) -> Tensor:
+    """Rows (..., rows, N) of the map W with o = W v, for an empty state: they may be negative.
+
+    From their last position back to the first, a chunk at a time, goes how much the outputs of the
+    rows depend on the state after it, (..., rows, d_k).
+    """
+    length = inputs.query.shape[-2]
+    start, stop, _ = rows.indices(length)
+    stop = max(start, stop)
+    state = _empty_state(inputs)
+    row = torch.arange(start, stop, device=state.device).unsqueeze(-1)
+    slope = state.new_zeros(*state.shape[:-2], stop - start, state.shape[-2])
+    parts = [slope.new_zeros(*slope.shape[:-1], length - stop)]
+    for first in reversed(range(0, stop, _chunk_size(inputs))):
+        last = min(first + _chunk_size(inputs), stop)
+        part = _slice(inputs, first, last)
+        chunk = _Chunk.of(part)
+        position = torch.arange(first, last, device=row.device)
+        inside = (row == position).to(slope.dtype)  # (rows, C)
+        weights = inside @ chunk.products + slope @ chunk.kept.mT
+        slope = inside @ chunk.query + slope * chunk.decay.mT
+        if part.beta is not None:
+            weights = torch.linalg.solve_triangular(
+                _correction(part), weights * part.beta.mT, upper=False, left=False
+            )
+            slope = slope - weights @ chunk.key
+        parts.append(weights)
+    return torch.cat(parts[::-1], -1)
+
+
+class _Chunk(NamedTuple):
+    """A chunk without its values. With Γ the decay since the chunk began:"""
+
+    query: Tensor  # Γ_t q_t
+    key: Tensor  # Γ_t k_t
+    products: Tensor  # Σ_d q_td k_sd Γ_td / Γ_sd for s ≤ t, (..., C, C)
+    kept: Tensor  # what remains of each key at the chunk's end
+    decay: Tensor  # of the state over the whole chunk, (..., 1 or d_k, 1)
+
+    @classmethod
+    def of(cls, part: DeltaInputs) -> "_Chunk":
+        total = part.log_decay.cumsum(-2)  # log Γ_t, (..., C, 1 or d_k)
+        last, decay = total[..., -1:, :], total.exp()
+        products = _decayed_products(part.query, part.key, total).tril()
+        kept = part.key * (last - total).exp()
+        return cls(part.query * decay, part.key * decay, products, kept, last.exp().mT)
 
 
 def _one_chunk(part: DeltaInputs, state: Tensor) -> tuple[Tensor, Tensor]:
-    total = part.log_decay.cumsum(-2)  # log Γ_t, (..., C, 1 or d_k)
-    query, key = part.query * total.exp(), part.key * total.exp()
+    chunk = _Chunk.of(part)
     written = part.value
-    products = _decayed_products(part.query, part.key, total).tril()
     if part.beta is not None:
-        system, _ = _correction(part)
-        corrected = torch.linalg.solve_triangular(system, written - key @ state, upper=False)
+        corrected = torch.linalg.solve_triangular(
+            _correction(part), written - chunk.key @ state, upper=False
+        )
         written = part.beta * corrected
-    output = query @ state + products @ written
-    last = total[..., -1:, :]
-    kept = part.key * (last - total).exp()  # what remains of each key at the chunk's end
-    state = last.exp().transpose(-1, -2) * state + kept.transpose(-1, -2) @ written
-    return output, state
+    output = chunk.query @ state + chunk.products @ written
+    return output, chunk.decay * state + chunk.kept.mT @ written
 
 
-def _correction(part: DeltaInputs) -> tuple[Tensor, Tensor]:
-    """I + A with A_ts = β_s (Γ_t k_t · k_s / Γ_s) for s < t, and β as a row."""
+def _chunk_size(inputs: DeltaInputs) -> int:
+    return CHUNK_BY_FEATURE if inputs.log_decay.shape[-1] > 1 else CHUNK
+
+
+def _correction(part: DeltaInputs) -> Tensor:
+    """I + A with A_ts = β_s (Γ_t k_t · k_s / Γ_s) for s < t."""
     assert part.beta is not None
-    beta = part.beta.transpose(-1, -2)  # (..., 1, C)
-    products = _decayed_products(part.key, part.key, part.log_decay.cumsum(-2)) * beta
-    size = products.shape[-1]
-    identity = torch.eye(size, dtype=products.dtype, device=products.device)
-    return products.tril(-1) + identity, beta
+    products = _decayed_products(part.key, part.key, part.log_decay.cumsum(-2)) * part.beta.mT
+    identity = torch.eye(products.shape[-1], dtype=products.dtype, device=products.device)
+    return products.tril(-1) + identity
 
 
 def _decayed_products(left: Tensor, right: Tensor, total: Tensor) -> Tensor:
@@ -115,7 +149,8 @@ def _decayed_products(left: Tensor, right: Tensor, total: Tensor) -> Tensor:
     Γ_t / Γ_s ≤ 1 is taken as one exponential: 1 / Γ_s alone could overflow.
     """
     gap = total.unsqueeze(-2) - total.unsqueeze(-3)  # (..., C, C, 1 or d_k), ≤ 0 for s ≤ t
-    ratio = gap.clamp(max=0.0).exp()
+    later = torch.ones(gap.shape[-3:-1], dtype=torch.bool, device=gap.device).triu(1)
+    ratio = gap.masked_fill(later.unsqueeze(-1), 0.0).exp()
     if total.shape[-1] == 1:
         return (left @ right.transpose(-1, -2)) * ratio.squeeze(-1)
     return (left.unsqueeze(-2) * right.unsqueeze(-3) * ratio).sum(-1)

@@ -8,39 +8,50 @@ so the M×N map is never computed: the context ρk(K)ᵀ V is F×Dv. The causal 
 keys anew at every position,
 
     output_i = Σ_f ρq(q_i)_f · (Σ_{j≤i} e^{k_jf} v_j) / (Σ_{j≤i} e^{k_jf}).
+
+Per feature f the keys so far leave two sums behind, relative to the largest of them, so that no
+exponential can overflow:
+
+    sums[f] = Σ_j e^{k_jf − max_f} v_j        normalizer[f] = Σ_j e^{k_jf − max_f}
+
+The maxima cancel out of every result, so to differentiation they are constants. A hidden key is
+−inf and adds nothing to either sum. The causal form goes through the sequence in pieces, which
+backward computes again.
 """
 
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.amp import is_autocast_available
+from torch.nn.functional import pad
 
+from regard.core.blocks import can_inspect_values, in_functorch, recomputed
+from regard.core.score import precise
 from regard.core.shapes import broadcast
-from regard.paths.linear_op import linear_start, sweep
-from regard.paths.linear_sweep import (
-    LinearState,
-    context,
-    exp,
-    full_precision,
-    largest,
-    nonzero,
-    rescale,
-    spans,
-    sum_dtype,
-)
 
-__all__ = [
-    "LinearState",
-    "linear",
-    "linear_context",
-    "linear_rows",
-    "linear_start",
-    "linear_step",
-]
+BLOCK = 64  # positions whose pairs are multiplied out; a piece has several blocks
+ROWS = 4096  # positions x heads in a piece: its tensors stay in the cache
 
-MAP_NUMBERS = 1 << 22  # held at once while rows of the causal map are computed
+# How far a maximum may rise inside a piece that shares it. Within these limits nothing overflows,
+# and the rounding of the exponents stays below the tolerance of float32 and float64 (1e-5, 1e-9).
+MAX_RISE = {torch.float32: 20.0, torch.float64: 300.0}
+
+
+class LinearState(NamedTuple):
+    """What efficient attention keeps of all previous keys: O(F·Dv), however many there were."""
+
+    sums: Tensor  # (..., F, Dv)
+    normalizer: Tensor  # (..., 1, F)
+    maximum: Tensor  # (..., 1, F), −inf before the first key
+
+    def reorder(self, index: Tensor) -> LinearState:
+        """The state of other beams: entry i becomes what entry index[i] was, on the first dim."""
+        return LinearState(*(part.index_select(0, index) for part in self))
 
 
 def linear(
@@ -48,7 +59,7 @@ def linear(
     key: Tensor,
     value: Tensor,
     *,
-    seen: Tensor | None = None,
+    visible: Tensor | None = None,
     causal: bool = False,
     offset: int | None = None,
 ) -> Tensor:
@@ -62,26 +73,28 @@ def linear(
         query: (..., M, F)
         key: (..., N, F)
         value: (..., N, Dv)
-        seen: bool, broadcastable to (..., N); True = the key may be attended
+        visible: bool, broadcastable to (..., N); True = the key may be attended
         causal: query i sees the keys j ≤ i + offset
         offset: N − M unless given, so that the last query sees the last key
 
     Returns: (..., M, Dv); zeros for a query that sees no key
-
-    Raises: ValueError or TypeError if shapes or dtypes do not match
     """
-    leading = _check(query, key, value, seen)
-    offset = _offset(query, key, causal, offset)
-    heads = leading or (1,)
-    query, key, value = (x.expand(*heads, *x.shape[-2:]) for x in (query, key, value))
-    if seen is not None:
-        seen = seen.expand(*heads, key.shape[-2])
-    with full_precision(query):
-        output = sweep(query, key, value, seen, offset)
-    return output.view(*leading, *output.shape[-2:])
+    with _full_precision(query):
+        key, value = _hide(key, visible, -math.inf), _hide(value, visible, 0)
+        if causal:
+            offset = key.shape[-2] - query.shape[-2] if offset is None else offset
+            prefix = min(max(offset, 0), key.shape[-2])  # the keys that every query sees
+            # One split instead of two slices, whose backward fills whole tensors with zeros.
+            (before, key), (first, value) = (
+                x.split([prefix, x.shape[-2] - prefix], -2) for x in (key, value)
+            )
+            output = _causal(query, key, value, _sum(before, first), max(-offset, 0))
+        else:
+            output = _read(query, _sum(key, value))
+    return output.to(query.dtype)
 
 
-def linear_context(key: Tensor, value: Tensor, *, seen: Tensor | None = None) -> Tensor:
+def linear_context(key: Tensor, value: Tensor, *, visible: Tensor | None = None) -> Tensor:
     """The context ρk(K)ᵀ V that every query of bidirectional efficient attention reads.
 
     >>> linear_context(torch.zeros(4, 3), torch.ones(4, 2))
@@ -92,17 +105,13 @@ def linear_context(key: Tensor, value: Tensor, *, seen: Tensor | None = None) ->
     Args:
         key: (..., N, F)
         value: (..., N, Dv)
-        seen: bool, broadcastable to (..., N)
+        visible: bool, broadcastable to (..., N)
 
-    Returns: (..., F, Dv); row f belongs to feature f of the queries. Zeros where no key is seen.
+    Returns: (..., F, Dv); row f belongs to feature f of the queries. Zeros if no key is visible.
     """
-    _check(key, key, value, seen)
-    with full_precision(key):
-        k, v = _hide(key, seen, -math.inf), _hide(value, seen, 0)
-        maximum = largest(k)
-        powers = exp(k - maximum)
-        state = LinearState(powers.mT @ v, powers.sum(-2, keepdim=True), maximum)
-        return context(state).to(value.dtype)
+    with _full_precision(key):
+        state = _sum(_hide(key, visible, -math.inf), _hide(value, visible, 0))
+        return _context(state).to(value.dtype)
 
 
 def linear_rows(
@@ -110,11 +119,14 @@ def linear_rows(
     key: Tensor,
     rows: slice,
     *,
-    seen: Tensor | None = None,
+    visible: Tensor | None = None,
     causal: bool = False,
     offset: int | None = None,
 ) -> Tensor:
     """Rows of the attention map that efficient attention implies: ρq(Q) ρk(K)ᵀ.
+
+    They are its outputs for the unit vectors as values, of which none but those of the rows'
+    own keys are written out.
 
     >>> weights = linear_rows(torch.randn(7, 3), torch.randn(11, 3), slice(2, 5))
     >>> weights.shape, bool(weights.sum(-1).allclose(torch.ones(3)))
@@ -123,28 +135,50 @@ def linear_rows(
     Args:
         query: (..., M, F)
         key: (..., N, F)
-        rows: which queries; a step of 1 or more
-        seen, causal, offset: as for `linear`
+        rows: which queries, from start to stop
+        visible, causal, offset: as for `linear`
 
     Returns: (..., rows, N); a row sums to 1, to 0 where the query sees no key
     """
-    leading = _check(query, key, key, seen)
-    offset = _offset(query, key, causal, offset)
-    chosen = range(query.shape[-2])[rows]
-    if chosen.step < 1:
-        raise ValueError(f"rows must run forward, with a step of 1 or more, got {rows}")
-    k = _hide(key, seen, -math.inf)
-    weight = query[..., rows, :].to(k.dtype).softmax(-1)
-    together = max(len(chosen), 1)
-    if causal:
-        budget = MAP_NUMBERS // max(math.prod(leading) * key.shape[-1] * chosen.step, 1)
-        together = max(math.isqrt(budget), 1)
-    parts = [weight.new_zeros(*leading, 0, key.shape[-2])]
-    for at, size in spans(0, len(chosen), together):
-        with full_precision(query):
-            part = _rows(weight.narrow(-2, at, size), k, chosen[at : at + size], offset)
-        parts.append(part.expand(*leading, *part.shape[-2:]))
-    return torch.cat(parts, -2).to(query.dtype)
+    queries, keys = query.shape[-2], key.shape[-2]
+    start, stop, _ = rows.indices(queries)
+    query, key = query[..., start : max(start, stop), :], _hide(key, visible, -math.inf)
+    offset = (keys - queries if offset is None else offset) + start if causal else keys
+    prefix = min(max(offset, 0), keys)
+    own = min(max(offset + query.shape[-2], prefix), keys) - prefix
+    with _full_precision(query):
+        state = _sum(key[..., :prefix, :])
+        state = state._replace(sums=pad(state.sums, (0, keys - prefix)))
+        unit = torch.eye(own, dtype=key.dtype, device=key.device)
+        unit = pad(unit, (prefix, keys - prefix - own))
+        weights = _causal(query, key.narrow(-2, prefix, own), unit, state, max(-offset, 0))
+    return weights.to(query.dtype)
+
+
+def linear_start(
+    leading: tuple[int, ...],
+    features: int,
+    value_dim: int,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> LinearState:
+    """The state before the first key.
+
+    >>> linear_start((2, 3), 5, 7).sums.shape
+    torch.Size([2, 3, 5, 7])
+
+    Args:
+        leading: leading sizes of the tensors to come, e.g. (batch, heads)
+        features: F, the size of queries and keys
+        value_dim: Dv, the size of values
+        dtype: of the tensors to come; the state of half precision is kept in float32
+    """
+    kept = precise(dtype)
+    return LinearState(
+        torch.zeros(*leading, features, value_dim, dtype=kept, device=device),
+        torch.zeros(*leading, 1, features, dtype=kept, device=device),
+        torch.full((*leading, 1, features), -math.inf, dtype=kept, device=device),
+    )
 
 
 def linear_step(
@@ -173,80 +207,214 @@ def linear_step(
             f"(..., 1, Dv); got {tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}; "
             "for a whole sequence call linear(..., causal=True)"
         )
-    kept = state.sums.dtype
-    with full_precision(query):
-        powers, _, base = rescale(state, key.to(kept))
-        sums = base.sums + powers.mT * value.to(kept)
-        after = LinearState(sums, base.normalizer + powers, base.maximum)
-        output = query.to(kept).softmax(-1) @ context(after)  # (..., 1, Dv)
-    return output.to(value.dtype), after
+    with _full_precision(query):
+        state = _add(state, key.to(state.sums.dtype), value.to(state.sums.dtype))
+        return _read(query, state).to(value.dtype), state
 
 
-def _rows(weight: Tensor, key: Tensor, chosen: range, offset: int) -> Tensor:
-    """Some rows of the map, from ρq of their queries (..., rows, F) and all keys (..., N, F)."""
-    length = key.shape[-2]
-    first, last = (min(max(row + offset + 1, 0), length) for row in (chosen[0], chosen[-1]))
-    far, near = key[..., :first, :], key[..., None, first:last, :]  # seen by all, by some
-    row = torch.tensor(chosen, device=key.device)
-    later = torch.arange(first, last, device=key.device) > row[:, None] + offset
-    near = near.masked_fill(later[..., None], -math.inf)  # (..., rows, near, F)
+def _causal(query: Tensor, key: Tensor, value: Tensor, state: LinearState, blind: int) -> Tensor:
+    """Outputs (..., M, Dv): query blind + i sees the keys in the state and key 0 to i.
 
-    summit = largest(far)  # (..., 1, F)
-    maximum = torch.maximum(summit, largest(near).squeeze(-2))  # (..., rows, F)
-    far, near = exp(far - summit), exp(near - maximum.unsqueeze(-2))
-    shrink = exp(summit - maximum)
-    total = shrink * far.sum(-2, keepdim=True) + near.sum(-2)
-    share = weight / nonzero(total)  # (..., rows, F)
-    seen_by_all = (share * shrink) @ far.mT
-    seen_by_some = (near @ share.unsqueeze(-1)).squeeze(-1)
-    seen_by_none = seen_by_all.new_zeros(*seen_by_all.shape[:-1], length - last)
-    return torch.cat([seen_by_all, seen_by_some, seen_by_none], -1)
+    Those before see no key, and those behind the last key see all of them.
+    """
+    leading = broadcast(*(x.shape[:-2] for x in (query, key, value, state.sums)))
+    query, key, value = (x.expand(*leading, *x.shape[-2:]) for x in (query, key, value))
+    state = LinearState(*(x.expand(*leading, *x.shape[-2:]) for x in state))
+    queries, keys = query.shape[-2], key.shape[-2]
+    blind = min(blind, queries)
+    pairs = min(queries - blind, keys)
+    rows = 16 * ROWS if torch.compiler.is_compiling() else ROWS  # a short graph compiles sooner
+    together = max(rows // max(math.prod(leading), 1) // BLOCK, 1) * BLOCK
+    whole = pairs // BLOCK * BLOCK
+    sizes = [min(together, whole - at) for at in range(0, whole, together)]
+    sizes += [pairs - whole] * (whole < pairs)
 
-
-def _hide(tensor: Tensor, seen: Tensor | None, instead: float) -> Tensor:
-    """Keys or values in the summing precision, with the hidden ones replaced."""
-    tensor = tensor.to(sum_dtype(tensor.dtype))
-    return tensor if seen is None else torch.where(seen.unsqueeze(-1), tensor, instead)
-
-
-def _offset(query: Tensor, key: Tensor, causal: bool, offset: int | None) -> int:
-    """The offset in "query i sees keys up to i + offset", for causal and bidirectional alike."""
-    if not causal:
-        if offset is not None:
-            raise ValueError(f"offset={offset} needs causal=True")
-        return key.shape[-2]
-    return key.shape[-2] - query.shape[-2] if offset is None else offset
+    none, *reads, rest = query.split([blind, *sizes, queries - blind - pairs], -2)
+    writes = (x.split([*sizes, keys - pairs], -2)[:-1] for x in (key, value))
+    again = len(sizes) > 1 and torch.is_grad_enabled() and not in_functorch()
+    outputs = [value.new_zeros(*none.shape[:-1], value.shape[-1])]
+    for piece in zip(reads, *writes, strict=True):
+        output, *after = recomputed(_piece, *piece, *state) if again else _piece(*piece, *state)
+        outputs.append(output)
+        state = LinearState(*after)
+    return torch.cat([*outputs, _read(rest, state)], -2)
 
 
-def _check(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> tuple[int, ...]:
-    """Raise unless shapes and dtypes match; the common leading sizes."""
-    came = (
-        f"got query {tuple(query.shape)} {query.dtype}, key {tuple(key.shape)} {key.dtype}, "
-        f"value {tuple(value.shape)} {value.dtype}"
+def _piece(query: Tensor, key: Tensor, value: Tensor, *before: Tensor) -> tuple[Tensor, ...]:
+    """Outputs (..., c, Dv) of c queries that see the keys up to their own, and the state after.
+
+    Own maxima serve all numbers. A shared one is faster, but whether it serves depends on the
+    numbers, which a compiler and `torch.func` do not let us look at.
+    """
+    leading = query.shape[:-2]
+    query, key, value, *before = (  # type: ignore[assignment]
+        x.reshape(math.prod(leading), *x.shape[-2:]) for x in (query, key, value, *before)
     )
-    tensors = (query, key, value)
-    if any(tensor.dim() < 2 for tensor in tensors):
-        raise ValueError(f"query, key and value need a length and a feature dimension; {came}")
-    if query.shape[-1] != key.shape[-1] or not key.shape[-1]:
-        raise ValueError(f"query and key need the same number of features, one or more; {came}")
-    if key.shape[-2] != value.shape[-2]:
-        raise ValueError(f"each key needs one value: sizes at -2 must be equal; {came}")
-    if not key.is_floating_point() or {query.dtype, value.dtype} != {key.dtype}:
-        raise TypeError(f"query, key and value must be floats of one dtype: convert them; {came}")
-    shapes = [tensor.shape[:-2] for tensor in tensors]
-    if seen is not None:
-        if seen.dtype != torch.bool:
-            raise TypeError(
-                f"seen must be a bool tensor, True = may be attended, got {seen.dtype}: pass "
-                "`seen != 0` for a mask of ones and zeros"
-            )
-        if seen.dim() < 1 or seen.shape[-1] not in (1, key.shape[-2]):
-            raise ValueError(
-                f"seen must have one entry per key, (..., {key.shape[-2]}), got {tuple(seen.shape)}"
-            )
-        shapes.append(seen.shape[:-1])
-    try:
-        return tuple(broadcast(*shapes))
-    except RuntimeError as error:
-        hidden = "" if seen is None else f", seen {tuple(seen.shape)}"
-        raise ValueError(f"the leading sizes do not broadcast; {came}{hidden}") from error
+    state, weight = LinearState(*before), query.to(key.dtype).softmax(-1)
+    shared = can_inspect_values(key, value) and _is_flat(state, key, value)
+    output, after = (_shared_maximum if shared else _own_maxima)(weight, key, value, state)
+    return tuple(x.view(*leading, *x.shape[1:]) for x in (output, *after))
+
+
+def _is_flat(state: LinearState, key: Tensor, value: Tensor) -> bool:
+    """Whether one maximum serves all positions, and all values are finite."""
+    highest = torch.maximum(state.maximum, _largest(key))
+    rise = highest - torch.maximum(state.maximum, key[:, :1].detach())
+    rise = rise.masked_fill(highest == torch.finfo(key.dtype).min, 0)  # no key at all
+    return bool((rise <= MAX_RISE[key.dtype]).all() & value.detach().sum().isfinite())
+
+
+def _shared_maximum(
+    weight: Tensor, key: Tensor, value: Tensor, state: LinearState
+) -> tuple[Tensor, LinearState]:
+    """Outputs (n, size, Dv) and the state after a piece, of b blocks of c positions.
+
+    With e = e^{k − maximum} and S, z the state before a block, relative to the same maximum:
+
+        Z_i = z + Σ_{j≤i} e_j        p = ρq(Q) / Z        output = p S + tril(p eᵀ) V
+    """
+    powers, base = _rescale(state, key)
+    (heads, size, features), value_dim = key.shape, value.shape[-1]
+    block = BLOCK if size % BLOCK == 0 else size
+    count, blocks = size // block, heads * size // block
+    powers, weight, value = (x.reshape(blocks, block, x.shape[-1]) for x in (powers, weight, value))
+    below, strict = (
+        torch.ones(length, length, dtype=key.dtype, device=key.device).tril(diagonal)
+        for length, diagonal in ((block, 0), (count, -1))
+    )
+
+    # the state before each block, from the sums of each
+    strict = strict.expand(heads, count, count)
+    added = torch.bmm(powers.mT, value).view(heads, count, features * value_dim)
+    sums = torch.baddbmm(base.sums.flatten(1)[:, None], strict, added)
+    mass = powers.sum(1).view(heads, count, features)
+    normalizer = torch.baddbmm(base.normalizer, strict, mass)
+    last = (sums[:, -1] + added[:, -1]).view(base.sums.shape), normalizer[:, -1:] + mass[:, -1:]
+
+    normalizer = _nonzero(normalizer).view(blocks, 1, features)
+    share = weight / torch.baddbmm(normalizer, below.expand(blocks, block, block), powers)
+    read = torch.bmm(share, sums.view(blocks, features, value_dim))
+    output = torch.baddbmm(read, torch.bmm(share, powers.mT).tril(), value)
+    return output.view(heads, size, value_dim), LinearState(*last, base.maximum)
+
+
+def _own_maxima(
+    weight: Tensor, key: Tensor, value: Tensor, state: LinearState
+) -> tuple[Tensor, LinearState]:
+    """The same with a maximum m_i for each query, so that no exponent is positive.
+
+    A query reads its own key, the state before, and of every span of 2, 4, 8, … positions in whose
+    second half it lies, the first half: e^{k_j − m_i} = e^{k_j − top} e^{top − m_i} with top the
+    largest key of that half. So a number that is not finite reaches no position before its own.
+    """
+    after, size, steps = _add(state, key, value), key.shape[-2], [1]
+    while steps[-1] < size:
+        steps.append(2 * steps[-1])
+    rest = (0, 0, 0, steps.pop() - size)
+    weight, value, key = pad(weight, rest), pad(value, rest), pad(key, rest, value=-math.inf)
+    maximum = torch.maximum(state.maximum, _finite(key.detach()))
+    for step in steps:
+        earlier = pad(maximum[:, :-step], (0, 0, step, 0), value=-math.inf)
+        maximum = torch.maximum(maximum, earlier)
+
+    own, shrink, halves = _exp(key - maximum), _exp(state.maximum - maximum), []
+    total = shrink * state.normalizer + own
+    for step in steps:
+        first, reader = _halves(key, step)[0], _halves(maximum, step)[1]
+        top = _largest(first)
+        halves.append((_exp(first - top), _exp(top - reader)))
+        total = total + _second_half(halves[-1][1] * halves[-1][0].sum(-2, keepdim=True))
+    share = weight / _nonzero(total)
+    output = torch.bmm(share * shrink, state.sums) + (share * own).sum(-1, keepdim=True) * value
+    for step, (powers, factor) in zip(steps, halves, strict=True):
+        read, written = _halves(share, step)[1] * factor, _halves(value, step)[0]
+        short = step < value.shape[-1]
+        part = (read @ powers.mT) @ written if short else read @ (powers.mT @ written)
+        output = output + _second_half(part)
+    return output[:, :size], after
+
+
+def _halves(tensor: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    """(n, length, D) as the halves of spans of 2 · step, (n, spans, step, D) each."""
+    first, second = tensor.unflatten(1, (-1, 2, step)).unbind(2)
+    return first, second
+
+
+def _second_half(tensor: Tensor) -> Tensor:
+    """The second halves of spans, (n, spans, step, D), back to (n, length, D), zeros elsewhere."""
+    return pad(tensor, (0, 0, tensor.shape[-2], 0)).flatten(1, 2)
+
+
+def _sum(key: Tensor, value: Tensor | None = None) -> LinearState:
+    """The state after keys (..., N, F) and values (..., N, Dv); unit vectors if not given."""
+    maximum = _largest(key)
+    powers = _exp(key - maximum)
+    sums = powers.mT if value is None else powers.mT @ value
+    return LinearState(sums, powers.sum(-2, keepdim=True), maximum)
+
+
+def _add(state: LinearState, key: Tensor, value: Tensor) -> LinearState:
+    """The state after more keys (..., N, F) and values (..., N, Dv), N ≥ 1."""
+    powers, base = _rescale(state, key)
+    normalizer = base.normalizer + powers.sum(-2, keepdim=True)
+    return LinearState(base.sums + powers.mT @ value, normalizer, base.maximum)
+
+
+def _rescale(state: LinearState, key: Tensor) -> tuple[Tensor, LinearState]:
+    """The powers e^{k − maximum} of new keys, and the state relative to that same maximum."""
+    maximum = torch.maximum(state.maximum, _largest(key))
+    shrink = _exp(state.maximum - maximum)
+    base = LinearState(state.sums * shrink.mT, state.normalizer * shrink, maximum)
+    return _exp(key - maximum), base
+
+
+def _read(query: Tensor, state: LinearState) -> Tensor:
+    """Outputs (..., M, Dv) of queries that see all keys of the state."""
+    return query.to(state.sums.dtype).softmax(-1) @ _context(state)
+
+
+def _context(state: LinearState) -> Tensor:
+    """ρk(K)ᵀ V of the keys in the state, (..., F, Dv); zero where there was no key."""
+    return state.sums / _nonzero(state.normalizer).mT
+
+
+def _hide(tensor: Tensor, visible: Tensor | None, instead: float) -> Tensor:
+    """Keys or values in the summing precision, with the hidden ones replaced."""
+    tensor = tensor.to(precise(tensor.dtype))
+    return tensor if visible is None else torch.where(visible.unsqueeze(-1), tensor, instead)
+
+
+def _exp(exponent: Tensor) -> Tensor:
+    """e^x, written over x.
+
+    By way of 2^x: where a result underflows, as it does for every hidden key, torch's exp on the
+    CPU takes up to forty times as long.
+    """
+    return exponent.mul_(math.log2(math.e)).exp2_()
+
+
+def _largest(key: Tensor) -> Tensor:
+    """Per feature the largest key, (..., 1, F), a finite constant, even without any key."""
+    if not key.shape[-2]:
+        lowest = torch.finfo(key.dtype).min
+        return key.new_full((*key.shape[:-2], 1, key.shape[-1]), lowest)
+    return _finite(key.detach().amax(-2, keepdim=True))
+
+
+def _finite(maximum: Tensor) -> Tensor:
+    """With the lowest number in place of −inf, which cannot be subtracted from itself."""
+    return maximum.clamp(min=torch.finfo(maximum.dtype).min)
+
+
+def _nonzero(normalizer: Tensor) -> Tensor:
+    """The normalizer, where a 0, from no keys at all, is made safe to divide by.
+
+    What is added is below the rounding of the smallest other normalizer, e^−MAX_RISE.
+    """
+    return normalizer + torch.finfo(normalizer.dtype).tiny ** 0.5
+
+
+def _full_precision(tensor: Tensor) -> AbstractContextManager:
+    """A context in which mixed precision does not round the sums."""
+    device = tensor.device.type
+    return torch.autocast(device, enabled=False) if is_autocast_available(device) else nullcontext()

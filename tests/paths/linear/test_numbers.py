@@ -51,8 +51,8 @@ def test_mixed_precision_does_not_round_the_sums(causal):
     wanted = torch.autograd.grad(expected.sum(), tensors)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output = linear(*tensors, causal=causal)
-        grads = torch.autograd.grad(output.sum(), tensors)
         rows = linear_rows(*tensors[:2], slice(3, 5), causal=causal)
+    grads = torch.autograd.grad(output.sum(), tensors)
     assert torch.equal(output, expected)
     assert all(torch.equal(got, want) for got, want in zip(grads, wanted, strict=True))
     assert torch.equal(rows, linear_rows(*tensors[:2], slice(3, 5), causal=causal))

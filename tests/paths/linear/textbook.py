@@ -11,13 +11,13 @@ from regard.paths.linear import linear
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 
 
-def textbook_map(query: Tensor, key: Tensor, visible: Tensor) -> Tensor:
+def textbook_map(query: Tensor, key: Tensor, sees: Tensor) -> Tensor:
     """w_ij = Σ_f e^{q_if} / Σ_g e^{q_ig} · e^{k_jf} / Σ_{l visible to i} e^{k_lf}, (..., M, N)."""
     query, key = query.double(), key.double()
     rho_q = query.exp() / query.exp().sum(-1, keepdim=True)
     if not key.shape[-2]:
         return (rho_q @ key.mT) * 1.0
-    each = key.unsqueeze(-3).masked_fill(~visible.unsqueeze(-1), -math.inf)  # (..., M, N, F)
+    each = key.unsqueeze(-3).masked_fill(~sees.unsqueeze(-1), -math.inf)  # (..., M, N, F)
     largest = each.detach().amax(-2, keepdim=True)
     power = (each - largest.masked_fill(largest == -math.inf, 0)).exp()
     total = power.sum(-2, keepdim=True)
@@ -26,22 +26,22 @@ def textbook_map(query: Tensor, key: Tensor, visible: Tensor) -> Tensor:
 
 
 def who_sees_whom(
-    queries: int, keys: int, seen: Tensor | None, causal: bool, offset: int | None
+    queries: int, keys: int, visible: Tensor | None, causal: bool, offset: int | None
 ) -> Tensor:
-    visible = torch.ones(queries, keys, dtype=torch.bool)
+    sees = torch.ones(queries, keys, dtype=torch.bool)
     for i in range(queries):
         for j in range(keys):
             if causal:
-                visible[i, j] = j <= i + (keys - queries if offset is None else offset)
-    return visible if seen is None else visible & seen.unsqueeze(-2)
+                sees[i, j] = j <= i + (keys - queries if offset is None else offset)
+    return sees if visible is None else sees & visible.unsqueeze(-2)
 
 
-def textbook(query: Tensor, key: Tensor, value: Tensor, seen=None, causal=False, offset=None):
-    visible = who_sees_whom(query.shape[-2], key.shape[-2], seen, causal, offset)
-    if seen is not None:
-        key = key.masked_fill(~seen.unsqueeze(-1), 0)
-        value = value.masked_fill(~seen.unsqueeze(-1), 0)
-    return textbook_map(query, key, visible) @ value.double()
+def textbook(query: Tensor, key: Tensor, value: Tensor, visible=None, causal=False, offset=None):
+    sees = who_sees_whom(query.shape[-2], key.shape[-2], visible, causal, offset)
+    if visible is not None:
+        key = key.masked_fill(~visible.unsqueeze(-1), 0)
+        value = value.masked_fill(~visible.unsqueeze(-1), 0)
+    return textbook_map(query, key, sees) @ value.double()
 
 
 def assert_close(ours: Tensor, exact: Tensor, least: float = 0.0) -> None:
@@ -90,5 +90,5 @@ def cases(draw):
     if causal:
         options["offset"] = draw(st.one_of(st.none(), st.integers(-45, 45)))
     if draw(st.booleans()):
-        options["seen"] = part(keys) < draw(st.sampled_from([-1.0, 0.0, 1.0]))
+        options["visible"] = part(keys) < draw(st.sampled_from([-1.0, 0.0, 1.0]))
     return (query, scale * key, value), options
