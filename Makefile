@@ -58,7 +58,7 @@ studio: $(INSTALLED) ## the studio on the model of the demo, which is trained fi
 	@$(BIN)/regard studio runs/dates
 
 bench: $(INSTALLED) ## attention compared with other libraries, in one run
-	@$(BIN)/regard bench attention
+	@$(BIN)/python -m benchmarks.attention
 
 docs: $(INSTALLED) ## the documentation as a site that opens from disk: site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,19 +1,22 @@
-"""`regard bench attention`: every case beside its peers, one table, one JSON file, one chart.
+"""Attention beside textbook PyTorch, SDPA, torch.compile and x-transformers, in one run.
 
-python -m benchmarks.attention --quick
+python -m benchmarks.attention --quick --only causal
+
+Each peer is first checked to give the same answer. A ratio above 1 means that regard is faster.
+Rows are printed as they are measured; Ctrl-C keeps those printed so far.
 """
 
 import argparse
-import json
 import re
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from benchmarks.attention_cases import CASES, SCALING, Case, exponent, linear_forms
+from benchmarks.attention_cases import CASES, SCALING, Case, curves, exponent, linear_forms
 from benchmarks.contest import (
     Contest,
     Row,
@@ -21,11 +24,13 @@ from benchmarks.contest import (
     extra_memory,
     extra_memory_of,
     largest_error,
+    output_file,
     race,
+    write_rows,
 )
-from regard.core.files import atomic_file
 
 OURS = "regard"
+LIMIT = 4.0  # seconds of one pass beyond which a curve of the chart is not followed further
 
 
 def run_case(case: Case, *, rounds: int, memory: bool) -> list[Row]:
@@ -110,18 +115,61 @@ def select(only: str, *, quick: bool) -> list[Case]:
     return cases
 
 
-def main(
-    *, quick: bool, json_file: Path | None, chart_file: Path | None, only: str, memory: bool
-) -> None:
-    """Run the cases whose name contains `only`, and print each row as soon as it is measured.
+def draw(file: Path, *, longest: int) -> None:
+    """Measure time and memory of forward passes against length, and draw both, log-log."""
+    from matplotlib.figure import Figure
 
-    The JSON file has the rows measured so far, also after Ctrl-C.
-    """
-    rounds = 3 if quick else 7
-    cases = select(only, quick=quick)
-    print(
-        f"{torch.get_num_threads()} threads, torch {torch.__version__}, best of {rounds} rounds\n"
+    found: dict[str, list[tuple[int, float, int]]] = {name: [] for name in curves(256)}
+    for length in (2**power for power in range(8, 17) if 2**power <= longest):
+        for name, job in curves(length).items():
+            points = found[name]
+            reached = not points or (points[-1][0] * 2 == length and points[-1][1] * 4 <= LIMIT)
+            if reached and not (name == "textbook softmax" and length > 16384):
+                forward = as_job(job, (), backward=False)
+                size = extra_memory(forward)
+                points.append((length, race([forward], rounds=2)[0], size))
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for (name, points), marker in zip(found.items(), "osD^vP", strict=True):
+        lengths = [point[0] for point in points]
+        left.plot(lengths, [1000 * point[1] for point in points], marker=marker, label=name)
+        right.plot(lengths, [max(point[2], 2**16) / 1e6 for point in points], marker=marker)
+    for panel, label in ((left, "milliseconds, forward"), (right, "extra memory, MB")):
+        panel.set(yscale="log", xlabel="length (queries = keys)", ylabel=label)
+        panel.set_xscale("log", base=2)
+        panel.grid(alpha=0.3)
+    left.legend(frameon=False, fontsize=9)
+    figure.suptitle(f"8 heads × 64, float32, {torch.get_num_threads()} threads")
+    figure.savefig(file, dpi=130)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the cases, and print each row as soon as it is measured."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--quick", action="store_true", help="small cases, fewer rounds")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains it")
+    parser.add_argument("--no-memory", action="store_true", help="do not measure memory")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="also write the rows here")
+    parser.add_argument(
+        "--chart", type=output_file, metavar="FILE.png", help="draw time and memory against length"
+    )
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    parser.add_argument("--who", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.memory_of:
+        print(_memory_of(options.memory_of, options.who))
+        return
+    try:
+        cases = select(options.only, quick=options.quick)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.chart is not None:
+        import matplotlib  # noqa: F401  # now, not after the measurements
+    rounds = 3 if options.quick else 7
+    threads = torch.get_num_threads()
+    print(f"{threads} threads, torch {torch.__version__}, best of {rounds} rounds\n")
     print(HEADER, flush=True)
     rows: list[Row] = []
     start = time.monotonic()
@@ -130,20 +178,16 @@ def main(
         each = spent / max(number - 1, 1)
         left = f", about {each * (len(cases) - number + 1):.0f} s left" if number > 2 else ""
         print(f"[{number}/{len(cases)}] {case.name}: {spent:.0f} s so far{left}", file=sys.stderr)
-        for row in run_case(case, rounds=rounds, memory=memory):
+        for row in run_case(case, rounds=rounds, memory=not options.no_memory):
             rows.append(row)
-            if json_file is not None:  # before it is printed: a row that was seen is kept
-                with atomic_file(json_file) as part:
-                    part.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-            print(markdown(row), flush=True)
-    if not only:
-        lengths, slopes = scaling(rounds=rounds, longest=2**14 if quick else 2**16)
+            write_rows(options.json, [asdict(row) for row in rows])
+            print(markdown(row), flush=True)  # after it is written: a row that was seen is kept
+    if not options.only:
+        lengths, slopes = scaling(rounds=rounds, longest=2**14 if options.quick else 2**16)
         for name, slope in slopes.items():
             print(f"\n{name}, L = {lengths[0]} to {lengths[-1]}: time grows as L^{slope:.2f}")
-    if chart_file is not None:
-        from benchmarks.chart import draw
-
-        draw(chart_file, longest=2**13 if quick else 2**16)
+    if options.chart is not None:
+        draw(options.chart, longest=2**13 if options.quick else 2**16)
 
 
 def _memory_of(name: str, who: str) -> int:
@@ -166,22 +210,4 @@ def _first_line(problem: Exception) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small cases, fewer rounds")
-    parser.add_argument("--json", type=Path, help="write the rows here")
-    parser.add_argument("--chart", type=Path, help="draw time and memory against length here (PNG)")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--no-memory", action="store_true", help="do not measure memory")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
-    parser.add_argument("--who", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.memory_of:
-        print(_memory_of(options.memory_of, options.who))
-    else:
-        main(
-            quick=options.quick,
-            json_file=options.json,
-            chart_file=options.chart,
-            only=options.only,
-            memory=not options.no_memory,
-        )
+    main()

@@ -1,4 +1,4 @@
-"""The cases of `regard bench attention`: each makes its tensors and lists who computes them."""
+"""The cases of `benchmarks.attention`: each makes its tensors and lists who computes them."""
 
 import math
 from collections.abc import Callable
@@ -442,6 +442,19 @@ def linear_forms(length: int) -> dict[str, Job]:
         "gated delta": lambda: regard.attend_linear(
             q, keys, v, causal=True, log_decay=decay, beta=beta
         ),
+    }
+
+
+def curves(length: int) -> dict[str, Job]:
+    """One forward pass of each curve of the chart."""
+    q, k, v = (t.detach() for t in tensors(*[(1, 8, length, 64)] * 3))
+    return {
+        "textbook softmax": lambda: torch.softmax(q @ k.transpose(-1, -2) / 8, dim=-1) @ v,
+        "torch SDPA": lambda: F.scaled_dot_product_attention(q, k, v),
+        "regard": lambda: regard.attend(q, k, v),
+        "regard, causal": lambda: regard.attend(q, k, v, mask=regard.causal()),
+        "regard, window ±128": lambda: regard.attend(q, k, v, mask=regard.window(128, 128)),
+        "regard, linear": lambda: regard.attend_linear(q, k, v),
     }
 
 

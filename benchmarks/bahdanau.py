@@ -10,14 +10,12 @@ same step with contexts that are given, which each side takes as fast as it can.
 
 import argparse
 import copy
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.contest import as_job, largest_error, race
+from benchmarks.contest import as_job, largest_error, output_file, race, write_rows
 from regard.models import Bahdanau, Seq2Seq, build
 
 BATCH, SOURCE, TARGET, HIDDEN, VOCABULARY = 32, 50, 50, 256, 1000
@@ -96,8 +94,14 @@ class Ours(nn.Module):
         return self.model.output(decoder.join(states, embedded, given))
 
 
-def main(*, rounds: int = 7, json_file: Path | None = None) -> None:
+def main() -> None:
     """Measure both, in turns, and print the ratios."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=7, help="the best of so many counts")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="also write the rows here")
+    options = parser.parse_args()
     torch.manual_seed(1)
     model = build("bahdanau", source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY,
                   embedding=HIDDEN, hidden=HIDDEN)  # fmt: skip
@@ -109,7 +113,7 @@ def main(*, rounds: int = 7, json_file: Path | None = None) -> None:
         error = largest_error(mine()[:1], their()[:1])  # the loss; parameters differ in order
         if not error < 1e-5:
             raise SystemExit(f"{name}: the losses differ by {error:.2g}")
-    whole, their_whole, rest, their_rest = race(jobs, rounds=rounds)
+    whole, their_whole, rest, their_rest = race(jobs, rounds=options.rounds)
     rows = {
         "the whole step": (whole, their_whole),
         "the step with given contexts": (rest, their_rest),
@@ -120,12 +124,11 @@ def main(*, rounds: int = 7, json_file: Path | None = None) -> None:
     print("| | regard | textbook | ratio |\n|---|---|---|---|")
     for name, (own, their) in rows.items():
         print(f"| {name} | {1e3 * own:.1f} ms | {1e3 * their:.1f} ms | {their / own:.2f}× |")
-    if json_file is not None:
-        answers = [
-            {"case": name, "seconds": own, "textbook_seconds": their}
-            for name, (own, their) in rows.items()
-        ]
-        json_file.write_text(json.dumps(answers, indent=2) + "\n", encoding="utf-8")
+    answers = [
+        {"case": name, "seconds": own, "textbook_seconds": their}
+        for name, (own, their) in rows.items()
+    ]
+    write_rows(options.json, answers)
 
 
 def _step(side: nn.Module, given: Tensor | None) -> Callable[[], list[Tensor]]:
@@ -144,8 +147,4 @@ def _step(side: nn.Module, given: Tensor | None) -> Callable[[], list[Tensor]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    main(rounds=arguments.rounds, json_file=arguments.json)
+    main()

@@ -1,7 +1,9 @@
 """A contest: one job done by regard and by its peers, on the same tensors, in one run."""
 
+import argparse
 import ctypes
 import gc
+import json
 import math
 import subprocess
 import sys
@@ -9,9 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from regard.core.files import atomic_file
 
 Job = Callable[[], Tensor]
 
@@ -121,6 +126,20 @@ def extra_memory_of(case: str, who: str) -> int | None:
         command, capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False
     )
     return int(done.stdout.split()[-1]) if done.returncode == 0 and done.stdout.split() else None
+
+
+def output_file(name: str) -> Path:
+    """The value of `--json FILE`: refused now, not after minutes, if its directory is missing."""
+    if not (path := Path(name)).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"directory {path.parent} does not exist")
+    return path
+
+
+def write_rows(file: Path | None, rows: Sequence[dict[str, Any]]) -> None:
+    """Write what was measured so far as JSON, if a file was asked for."""
+    if file is not None:
+        with atomic_file(file) as part:
+            part.write_text(json.dumps(rows, indent=2) + "\n")
 
 
 def _status(name: str) -> int:

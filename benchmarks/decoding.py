@@ -2,14 +2,19 @@
 
 With the weights of a trained run sentences end where they end. Without one the weights are random,
 and every engine is made to write the same number of tokens for each sentence, the mean length of
-the references: what is compared is the work, and that the answers are the same.
+the references: what is compared is the work, and that the answers are the same. The data is fetched
+by `regard data get multi30k`.
+
+python -m benchmarks.decoding --quick --only ctranslate2
 """
 
+import argparse
 import json
 import math
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +23,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.joeynmt import python_of
-from regard.core.files import atomic_file
+from benchmarks.contest import output_file, write_rows
+from benchmarks.joeynmt import VENV, python_of
 from regard.data import Tokenizer, read_dataset, train_tokenizers
 from regard.models import PRESETS, build
 from regard.tasks import Translator, load
@@ -60,44 +65,41 @@ def select(only: str) -> list[tuple[str, str, str]]:
     return cases
 
 
-def main(
-    *,
-    quick: bool = False,
-    json_file: Path | None = None,
-    joeynmt: Path | None = None,
-    beam: int = 5,
-    sentences: int = 128,
-    only: str = "",
-    run: Path | None = None,
-) -> list[Row]:
-    """Run all engines on one job and print the rows.
-
-    Args:
-        quick: 64 sentences, a vocabulary of 1,000, one round
-        json_file: where the rows go as well
-        joeynmt: a virtual environment for JoeyNMT 2.3, made if need be
-        beam: size of the beams
-        sentences: in a batch
-        only: cases whose peer's name contains this
-        run: a run of the task translate whose weights to take
-    """
-    cases = select(only)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run all engines on one job, and print a row as soon as it is measured."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="64 sentences, a vocabulary of 1,000, one round"
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="peers whose name contains it")
+    parser.add_argument("--beam", type=int, default=5, metavar="N", help="beam size")
+    parser.add_argument("--sentences", type=int, default=128, metavar="N", help="in a batch")
+    parser.add_argument("--run", type=Path, help="take the weights of this run of multi30k")
+    parser.add_argument("--joeynmt", type=Path, metavar="VENV", help=VENV)
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="also write the rows here")
+    options = parser.parse_args(arguments)
+    try:
+        cases = select(options.only)
+    except ValueError as error:
+        parser.error(str(error))
     with tempfile.TemporaryDirectory() as name:
-        job = _job(Path(name), quick=quick, beam=beam, sentences=sentences, run=run)
-        long = f"{job['extra']} tokens each" if run is None else "as long as they become"
+        job = _job(Path(name), options)
+        long = f"{job['extra']} tokens each" if options.run is None else "as long as they become"
         print(
-            f"{len(job['ids'])} sentences, {long}, batches of {sentences}, beam {beam}, "
-            f"Transformer-tiny, {job['threads']} threads"
+            f"{len(job['ids'])} sentences, {long}, batches of {options.sentences}, "
+            f"beam {options.beam}, Transformer-tiny, {job['threads']} threads"
         )
         done: dict[str, dict[str, Any]] = {}
         rows = []
         for case, ours, peer in cases:
-            if peer == "joeynmt" and joeynmt is None:
+            if peer == "joeynmt" and options.joeynmt is None:
                 print("joeynmt: left out, give --joeynmt FOLDER for its virtual environment")
                 continue
             for who in (ours, peer):
                 if who not in done:
-                    done[who] = _run(who, Path(name), 1 if quick else 3, joeynmt)
+                    done[who] = _run(who, Path(name), 1 if options.quick else 3, options.joeynmt)
             mine, theirs = done[ours], done[peer]
             pairs = zip(mine["found"], theirs["found"], strict=True)
             row = Row(
@@ -110,21 +112,17 @@ def main(
                 float(np.mean([a == b for a, b in pairs])),
             )
             rows.append(row)
-            if json_file is not None:
-                with atomic_file(json_file) as part:
-                    part.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+            write_rows(options.json, [asdict(row) for row in rows])
             print(
                 f"{row.case:<22} {row.ours:<17} {row.seconds:8.3f} s   {row.peer:<20} "
                 f"{row.peer_seconds:8.3f} s   {row.ratio:6.2f}×   {row.same:6.1%} the same",
                 flush=True,
             )
-    return rows
 
 
-def _job(
-    folder: Path, *, quick: bool, beam: int, sentences: int, run: Path | None
-) -> dict[str, Any]:
+def _job(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Write the job that all engines get."""
+    quick, run = options.quick, options.run
     test = read_dataset("multi30k", "test")[: 64 if quick else 1000]
     model, tokenizer = _random(quick) if run is None else _trained(run)
     targets = [len(tokenizer.encode(text)) for text in test.targets]
@@ -139,8 +137,8 @@ def _job(
         "least": mean if run is None else 1,  # tokens of an answer
         "ratio": 0.0 if run is None else 1.5,  # at most ratio · source + extra
         "extra": mean if run is None else 5,
-        "beam": beam,
-        "sentences": sentences,
+        "beam": options.beam,
+        "sentences": options.sentences,
         "threads": torch.get_num_threads(),
     }
     (folder / "job.json").write_text(json.dumps(job))
@@ -198,3 +196,7 @@ def _run(who: str, folder: Path, rounds: int, joeynmt: Path | None) -> dict[str,
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise RuntimeError(f"{who} failed: {last}")
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+if __name__ == "__main__":
+    main()

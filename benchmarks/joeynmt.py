@@ -16,6 +16,7 @@ import torch
 from regard.tasks import TranslateTask
 
 PACKAGES = ("joeynmt==2.3.0", "importlib_metadata")
+VENV = "also run JoeyNMT 2.3 in this virtual environment, created if missing"
 SPEED = re.compile(r"Tokens per Sec:\s+(\d+)")
 
 

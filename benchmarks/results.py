@@ -42,12 +42,6 @@ ROWS = {
         "Multi30k en→de", "Transformer-tiny, post-norm", "multi30k", ("bleu",),
         ("model.norm=post",),
     ),
-    "en-de-long": Row(
-        "Multi30k en→de", "Transformer-tiny, post-norm, 60 epochs of large batches", "multi30k",
-        ("bleu",),
-        ("model.norm=post", "data.tokens=4800", "training.lr=0.004", "training.epochs=60",
-         "training.average=5", "training.precision=bfloat16"),
-    ),
     "en-de-rotary": Row(
         "Multi30k en→de", "Transformer-tiny, post-norm, rotary positions, 62 epochs", "multi30k",
         ("bleu",),
@@ -63,11 +57,6 @@ ROWS = {
     ),
     "en-fr-gnmt": Row("Multi30k en→fr", "GNMT, 4 + 4 layers", "multi30k-en-fr-gnmt", ("bleu",)),
     "pronounce": Row("CMUDict", "Bahdanau, 2 layers of 256", "pronounce", ("wer", "per")),
-    "pronounce-320": Row(
-        "CMUDict", "Bahdanau, 2 layers of 320, 32 epochs", "pronounce", ("wer", "per"),
-        ("model.embedding=64", "model.hidden=320", "data.sentences=256", "training.epochs=32",
-         "training.evaluate_every=804", "training.warmup=400", "training.precision=bfloat16"),
-    ),
     "pronounce-448": Row(
         "CMUDict", "Bahdanau, 2 layers of 448, 20 epochs", "pronounce", ("wer", "per"),
         ("model.embedding=64", "model.hidden=448", "training.lr=0.001", "training.epochs=20",
@@ -135,10 +124,12 @@ def _mean_and_range(values: Sequence[float], digits: int = 1) -> str:
 
 def main() -> None:
     """Print the table, a line as soon as it is known."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default="", help="rows whose name contains this")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("runs/results"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name contains it")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds 1 to N")
+    parser.add_argument("--out", type=Path, default=Path("runs/results"), help="of the runs")
     wanted = parser.parse_args()
     rows = {name: row for name, row in ROWS.items() if wanted.only in name}
     if not rows:

@@ -59,10 +59,12 @@ def memory(process: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path, help="a run or an export")
+    parser.add_argument("--clients", type=int, default=64, help="at a time")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of the measurement")
     given = parser.parse_args()
     texts = load(given.run).examples(1000)
     bodies = [json.dumps({"texts": [text], "beam": 1}).encode() for text in texts]

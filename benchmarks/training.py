@@ -1,10 +1,12 @@
-"""`regard bench training`: Transformer-tiny on Multi30k, in target tokens per second.
+"""Training a Transformer-tiny on Multi30k beside a plain PyTorch loop, in target tokens a second.
 
 python -m benchmarks.training --quick
+
+Both have the same weights and batches, and are first checked to give the same loss. The data is
+fetched by `regard data get multi30k`.
 """
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Callable
@@ -12,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.joeynmt import tokens_per_second
+from benchmarks.contest import output_file, write_rows
+from benchmarks.joeynmt import VENV, tokens_per_second
 from benchmarks.plain_transformer import PlainTransformer, same_model
 from regard.data import Batch
 from regard.models import PRESETS, Transformer
@@ -25,12 +28,19 @@ TOKENS = 4096  # of a batch, both sides and padding counted
 Step = Callable[[Batch], None]
 
 
-def main(*, quick: bool, json_file: Path | None, joeynmt: Path | None) -> None:
+def main() -> None:
     """Train by turns on the same batches, and print who was how fast."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer steps and rounds")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="also write the rows here")
+    parser.add_argument("--joeynmt", type=Path, metavar="VENV", help=VENV)
+    options = parser.parse_args()
     task = _task()
     plain, ours = _models(task)
     steps: dict[str, Step] = {"regard": _ours(task, ours), "plain PyTorch": _plain(plain)}
-    count, rounds = (6, 2) if quick else (12, 5)
+    count, rounds = (6, 2) if options.quick else (12, 5)
     order = [task.batch(0, step) for step in range(count)]
     words = sum(int((batch.target_lengths - 1).sum()) for batch in order)
     best = dict.fromkeys(steps, math.inf)
@@ -43,11 +53,13 @@ def main(*, quick: bool, json_file: Path | None, joeynmt: Path | None) -> None:
                 step(batch)
             best[name] = min(best[name], time.perf_counter() - start)
     speeds = {name: words / seconds for name, seconds in best.items()}
-    if joeynmt is not None:
+    if options.joeynmt is not None:
         speeds["JoeyNMT 2.3"] = tokens_per_second(
-            joeynmt, task, PRESETS["transformer"]["tiny"], tokens=TOKENS, steps=2 * count
+            options.joeynmt, task, PRESETS["transformer"]["tiny"], tokens=TOKENS, steps=2 * count
         )
-    _report(speeds, words / count, json_file)
+    _report(speeds, words / count)
+    rows = [{"who": name, "tokens_per_second": speed} for name, speed in speeds.items()]
+    write_rows(options.json, rows)
 
 
 def _task() -> TranslateTask:
@@ -74,8 +86,7 @@ def _models(task: TranslateTask) -> tuple[PlainTransformer, Transformer]:
 
 
 def _ours(task: TranslateTask, model: Transformer) -> Step:
-    options = read_config(load_recipe("multi30k")).training
-    optimizer = AdamW(model, options)
+    optimizer = AdamW(model, read_config(load_recipe("multi30k")).training)
 
     def step(batch: Batch) -> None:
         loss = task.loss(model, batch)
@@ -97,7 +108,7 @@ def _plain(model: PlainTransformer) -> Step:
     return step
 
 
-def _report(speeds: dict[str, float], words: float, json_file: Path | None) -> None:
+def _report(speeds: dict[str, float], words: float) -> None:
     ours = speeds["regard"]
     print("Transformer-tiny (4 + 4 layers, width 128), Multi30k en→de, joint BPE of 8,000,")
     print(f"batches of {words:,.0f} target tokens, {torch.get_num_threads()} threads\n")
@@ -105,15 +116,7 @@ def _report(speeds: dict[str, float], words: float, json_file: Path | None) -> N
     for name, speed in speeds.items():
         ratio = "" if name == "regard" else f"{ours / speed:.2f}×"
         print(f"| {name} | {speed:,.0f} | {ratio} |")
-    if json_file is not None:
-        rows = [{"who": name, "tokens_per_second": speed} for name, speed in speeds.items()]
-        json_file.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--joeynmt", type=Path)
-    arguments = parser.parse_args()
-    main(quick=arguments.quick, json_file=arguments.json, joeynmt=arguments.joeynmt)
+    main()

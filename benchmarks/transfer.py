@@ -98,8 +98,10 @@ def _last(run: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Train both models and print their metrics."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/transfer"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/transfer"), help="of both runs")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     wanted.out.mkdir(parents=True, exist_ok=True)

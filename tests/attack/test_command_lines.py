@@ -34,7 +34,7 @@ TEXTS = (
     ),
     *("dates", "copy", "data.toml", "no/such/file.tsv", "a.png", "a.html", "/dev/null", "\0"),
 )
-HEAVY = ("demo", "bench", "gallery", "claims", "doctor", "studio", "serve", "install_completion")
+HEAVY = ("demo", "gallery", "claims", "doctor", "studio", "serve", "install_completion")
 HEAVY += ("show_completion",)
 
 

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from regard.cli import main
+from benchmarks.decoding import main
 from regard.data import data_folder
 
 HERE = (data_folder() / "multi30k" / "train.en.gz").is_file()
@@ -16,7 +16,7 @@ HERE = (data_folder() / "multi30k" / "train.en.gz").is_file()
 @pytest.mark.skipif(find_spec("ctranslate2") is None, reason="ctranslate2 is not installed")
 def test_all_engines_give_the_same_answers(tmp_path, capsys):
     file = tmp_path / "rows.json"
-    assert main(["bench", "decoding", "--quick", "--json", str(file)]) == 0
+    main(["--quick", "--json", str(file)])
     rows = json.loads(file.read_text())
     peers = {"torch.nn, all scores", "torch.nn, no cache", "ctranslate2 beam"}
     assert {row["peer"] for row in rows} >= peers
@@ -26,10 +26,12 @@ def test_all_engines_give_the_same_answers(tmp_path, capsys):
 
 
 def test_a_place_that_is_not_there_is_refused(capsys):
-    assert main(["bench", "decoding", "--json", "no/such/folder/rows.json"]) == 1
+    with pytest.raises(SystemExit, match="2"):
+        main(["--json", "no/such/folder/rows.json"])
     assert "does not exist" in capsys.readouterr().err
 
 
 def test_an_unknown_peer_is_refused(capsys):
-    assert main(["bench", "decoding", "--only", "nobody"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["--only", "nobody"])
     assert "is part of no peer's name: torch.nn, all scores" in capsys.readouterr().err

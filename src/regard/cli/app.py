@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from regard import __version__
-from regard.cli.bench import bench
 from regard.cli.claims import claims
 from regard.cli.compare import compare
 from regard.cli.data import data
@@ -81,7 +80,6 @@ for name, command, example in COMMANDS:
     about = TRANSLATE if name == "translate" else None
     app.command(name, cls=Command, help=about, epilog=f"Example: {example}")(command)
 app.add_typer(data, name="data", epilog="Example: regard data get multi30k")
-app.add_typer(bench, name="bench", epilog="Example: regard bench attention --quick")
 
 
 def run(arguments: Sequence[str]) -> int:
