@@ -340,9 +340,8 @@ def test_a_training_is_started_watched_reloaded_and_found_again(open_tab):
 def test_files_of_every_kind_are_previewed(open_tab):
     tab = open_tab("train")
     page = tab.page
-    rows = "\n".join(
-        f"영화가 {word}\t{label}" for word, label in [("좋다", "good"), ("싫다", "bad")] * 9
-    )
+    words = {"좋다": "good", "싫다": "bad", "지루하다": "bad"}
+    rows = "\n".join(f"영화가 {word}\t{label}" for word, label in words.items() for _ in range(6))
     file = {"name": "mine.tsv", "mimeType": "text/plain", "buffer": rows.encode()}
     page.locator("input[type=file]").set_input_files(file)
     tab.until("document.querySelector('.preview th')?.textContent", "source")
