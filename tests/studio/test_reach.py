@@ -63,7 +63,7 @@ def test_no_setting_of_a_training_is_a_path(serve, outside, home):
     places = [
         *(str(path) for path in outside.iterdir()),
         *("/etc/passwd", "../outside/secret.tsv", "../outside/run", "../../etc/passwd"),
-        *(f"{home}/link/secret.tsv", "link/secret.tsv", "link", "~/.ssh/id_rsa", "."),
+        *(f"{home}/link/secret.tsv", "link/secret.tsv", "link/", "~/.ssh/id_rsa", "."),
     ]
     client = serve(create_studio([], home=home))
     before, own = content(outside), content(home)
