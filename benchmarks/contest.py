@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.core.files import atomic_file
+from regard.system.files import atomic_file
 
 Job = Callable[[], Tensor]
 

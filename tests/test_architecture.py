@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "regard"
 
 # Each line may import from the lines above it, never from its own neighbours or from below.
 ORDER = (
+    ("system",),
     ("core",),
     ("paths.kernels",),
     ("paths",),
@@ -36,7 +37,7 @@ ORDER = (
     ("__main__",),
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
-LIGHT = ("core", "paths", "paths.kernels", "attention", "layers", "models")
+LIGHT = ("system", "core", "paths", "paths.kernels", "attention", "layers", "models")
 # Maps and traces draw themselves: they import `visual` when a picture is needed.
 UPWARDS = {("regard.core.map", "visual"), ("regard.trace.trace", "visual")}
 NAMELESS = ("utils", "util", "helpers", "helper", "common", "base", "misc")
@@ -119,6 +120,7 @@ def test_the_source_keeps_the_rules():
     ("path", "code", "complaint"),
     [
         ("core/score.py", "from regard.paths import fused", "may not import regard.paths"),
+        ("system/files.py", "from regard.core import score", "may not import regard.core"),
         ("core/score.py", "def f():\n    import regard.layers.graph", "may not import"),
         ("core/score.py", "from ..attention import attend", "may not import regard.attention"),
         ("core/score.py", "import regard", "may not import regard"),

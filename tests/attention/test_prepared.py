@@ -6,8 +6,8 @@ from torch import Tensor
 
 import regard
 from regard.attention import prepare
-from regard.core import process
 from regard.paths.kernels import prepared as kernel
+from regard.system import process
 
 B, M, N, Q, K, H, E = 3, 2, 11, 5, 7, 13, 19
 COUNT = torch.tensor([N, 4, 1])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
-from regard.core.files import UNFINISHED
+from regard.system.files import UNFINISHED
 
 
 @pytest.fixture

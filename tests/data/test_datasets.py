@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.core.files import checksum
 from regard.data import DATASETS, SPLITS, data_folder, read_dataset, read_pairs
+from regard.system.files import checksum
 
 
 @pytest.mark.parametrize(

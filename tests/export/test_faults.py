@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import regard
-from regard.core.files import UNFINISHED
 from regard.export.folder import read_export
+from regard.system.files import UNFINISHED
 from regard.tasks.export import export
 
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")

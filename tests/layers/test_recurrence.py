@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import regard
-from regard.core import process
 from regard.layers.recurrence import can_unroll, recur, recur_attending
+from regard.system import process
 
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 B, T, D, H, N, E, A = 5, 7, 3, 11, 13, 2, 17

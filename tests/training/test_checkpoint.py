@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from regard.core.files import atomic_directory, atomic_file, remove_unfinished
+from regard.system.files import atomic_directory, atomic_file, remove_unfinished
 from regard.training import Training, train
 from regard.training.checkpoint import (
     checkpoints,

@@ -22,12 +22,12 @@ from regard.core.blocks import can_inspect_values
 from regard.core.lower import is_additive, is_dot
 from regard.core.mask import Grid, Mask, Window, as_mask
 from regard.core.normalize import find_normalizer
-from regard.core.process import limit_threads_after_fork
 from regard.core.request import make_request, masked_leading
 from regard.core.score import Score, precise
 from regard.paths import choice, fused
 from regard.paths.choice import Plan, choose, plan
 from regard.paths.tile_attention import attend_tidy
+from regard.system.process import limit_threads_after_fork
 
 Normalize = str | Callable[..., Tensor]
 

@@ -17,10 +17,10 @@ from regard.attention.observer import AttentionCall
 from regard.core.blocks import version_check
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
-from regard.core.process import limit_threads_after_fork
 from regard.core.request import Request
 from regard.paths.additive import with_kernel
 from regard.paths.choice import PATHS, choose
+from regard.system.process import limit_threads_after_fork
 
 
 class Attended(NamedTuple):

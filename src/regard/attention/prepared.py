@@ -17,10 +17,10 @@ from regard.attention.dispatch import (
 )
 from regard.core.blocks import can_inspect_values
 from regard.core.mask import lengths as real
-from regard.core.process import limit_threads_after_fork
 from regard.core.request import Request, make_request
 from regard.core.score import Additive
 from regard.paths import kernels
+from regard.system.process import limit_threads_after_fork
 
 
 def prepare(

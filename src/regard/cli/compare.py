@@ -104,7 +104,7 @@ def compare(
 
 
 def _write(path: Path, found: dict[str, Any]) -> None:
-    from regard.core.files import atomic_file
+    from regard.system.files import atomic_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as part:

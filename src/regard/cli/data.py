@@ -109,10 +109,10 @@ def make(
 
     `signal`, whose sources are float frames, is written as npz.
     """
-    from regard.core.files import atomic_file
     from regard.core.names import did_you_mean
     from regard.data.frames import write_frames
     from regard.data.generated import GENERATED, SPLITS, generate
+    from regard.system.files import atomic_file
 
     for what, given, known in (("dataset", name, GENERATED), ("split", split, SPLITS)):
         if given not in known:

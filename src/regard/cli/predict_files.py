@@ -25,7 +25,7 @@ def predict_files(
         folder: to write into
         suffix: of the files written
     """
-    from regard.core.files import UNFINISHED, atomic_file
+    from regard.system.files import UNFINISHED, atomic_file
     from regard.training.processes import launched
 
     targets = _targets(patterns, folder, suffix)

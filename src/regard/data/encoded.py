@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.core.files import atomic_file, exclusive, remove_unfinished
-from regard.core.process import in_processes
 from regard.data.batch import Batch, collate
 from regard.data.files import readable
 from regard.data.fingerprint import fingerprint
 from regard.data.pairs import ROWS, Pairs, map_table
 from regard.data.tokenizer import Tokenizer
+from regard.system.files import atomic_file, exclusive, remove_unfinished
+from regard.system.process import in_processes
 
 IDS, LENGTHS, KEY = "ids-{:05}.arrow", "lengths.bin", "key.txt"
 PART = 2**17  # pairs of one file of ids

@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from regard.core.files import checksum
+from regard.system.files import checksum
 
 CHUNK = 1 << 16
 TIMEOUT = 30.0  # seconds without any data

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.core.files import atomic_file
 from regard.data.files import Bad, Report, check_bad, read_npz, readable
 from regard.data.pairs import Pairs
+from regard.system.files import atomic_file
 
 
 def read_frames(path: str | Path, *, bad: Bad = "refuse") -> Pairs:

@@ -8,8 +8,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from regard.core.files import atomic_file
 from regard.data.files import Report
+from regard.system.files import atomic_file
 
 ROWS = 8192  # rows that are held in memory while an Arrow file is written
 

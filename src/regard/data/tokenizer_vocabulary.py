@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from regard.core.files import atomic_file
-from regard.core.graphemes import graphemes, words
+from regard.system.files import atomic_file
+from regard.system.graphemes import graphemes, words
 
 FORMAT, VERSION = "regard tokenizer", 2
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")  # ids 0, 1, 2, 3; how they are displayed

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from regard.attention import observer
 from regard.core.blocks import can_inspect_values
 from regard.core.normalize import softmax
-from regard.core.process import limit_threads_after_fork
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.position import Position
 from regard.layers.recurrence import LANES
@@ -24,6 +23,7 @@ from regard.models.memory import Memory
 from regard.models.stack import Stack
 from regard.models.transformer import Transformer
 from regard.paths import kernels
+from regard.system.process import limit_threads_after_fork
 
 ROOM = 32
 """Steps of all entries that a state makes room for at a time, or as many rows as it has."""

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.core.graphemes import graphemes
 from regard.data import Batch, Batches, Pairs, Tokenizer, encode_pairs
 from regard.decoding.search import evaluating
 from regard.evaluation.edits import Edit, Mistake, Split, confusions, worst
 from regard.evaluation.metrics import Metric, bleu, bootstrap, chrf, error_rate, exact_match
+from regard.system.graphemes import graphemes
 
 ERROR_RATES: dict[str, tuple[str, Split]] = {
     "characters": ("cer", graphemes),

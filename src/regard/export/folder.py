@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import nn
 
-from regard.core.files import checksum
 from regard.core.names import check_name
 from regard.export.ctranslate2 import load_ctranslate2
 from regard.export.onnx import load_onnx
+from regard.system.files import checksum
 from regard.training.checkpoint import read_json, write_json
 from regard.training.run_directory import MANIFEST, file_checksums, read_manifest
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from regard.core.blocks import can_inspect_values
-from regard.core.process import limit_threads_after_fork
 from regard.core.score import Additive
 from regard.paths import kernels
+from regard.system.process import limit_threads_after_fork
 
 LANES = 16  # numbers of a vector
 NAMES = "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"

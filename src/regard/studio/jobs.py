@@ -13,11 +13,11 @@ from typing import Any
 
 import tomli_w
 
-from regard.core.files import atomic_file
 from regard.recipes import load_recipe
 from regard.studio.messages import Point, Progress, Start
 from regard.studio.runs import checkpoints, read_log
 from regard.studio.settings import check_settings
+from regard.system.files import atomic_file
 from regard.tasks import TASKS
 from regard.training import read_config
 from regard.training.run_directory import check_free

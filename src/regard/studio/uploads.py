@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from regard.core.files import atomic_file
 from regard.data import read_pairs
 from regard.data.columns import read_columns
 from regard.data.files import Report, text_lines
@@ -15,6 +14,7 @@ from regard.data.labelled import Labelled
 from regard.data.tables import TABLES
 from regard.recipes import load_recipe
 from regard.studio.messages import Preview, Upload
+from regard.system.files import atomic_file
 from regard.web import RequestError
 
 SHOWN_ROWS = 8

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.core.files import atomic_directory
 from regard.core.names import check_name
 from regard.export import (
     TEMPLATES,
@@ -21,6 +20,7 @@ from regard.export import (
     write_onnx,
     write_tokenizer_reader,
 )
+from regard.system.files import atomic_directory
 from regard.tasks.predictor import Predictor
 from regard.tasks.run import load
 from regard.tasks.translator import Translator

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from regard.core.files import atomic_file, exclusive
 from regard.core.names import did_you_mean
 from regard.data import DATASETS, GENERATED, generate, read_aligned, read_dataset, read_pairs
 from regard.data.files import Report
 from regard.data.pairs import Pairs
+from regard.system.files import atomic_file, exclusive
 from regard.tasks.settings import Count
 from regard.training.settings import Settings
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.core.files import atomic_file
 from regard.core.map import AttentionMap
 from regard.core.score import SCORES
+from regard.system.files import atomic_file
 from regard.trace.call import Call, Inputs, LimitedMap, check_count
 from regard.trace.missed import Missed
 from regard.trace.trace import Trace

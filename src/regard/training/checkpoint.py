@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.core.files import (
+from regard.system.files import (
     UNFINISHED,
     atomic_directory,
     atomic_file,

@@ -14,9 +14,9 @@ import tomli_w
 import torch
 from pydantic import Field, field_validator, model_validator
 
-from regard.core.files import atomic_file
 from regard.core.names import did_you_mean, find_name
 from regard.models.build import KINDS, switch_kind
+from regard.system.files import atomic_file
 from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from regard.core.files import atomic_file
+from regard.system.files import atomic_file
 from regard.training.config import Training
 from regard.training.progress import Progress, Silent
 from regard.training.state import Evaluation, State

@@ -11,7 +11,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from regard.core.files import UNFINISHED, atomic_file, checksum, exclusive, remove_directory
+from regard.system.files import UNFINISHED, atomic_file, checksum, exclusive, remove_directory
 from regard.training.checkpoint import (
     OtherVersionError,
     checkpoints,

@@ -13,7 +13,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
-from regard.core.files import checksum
+from regard.system.files import checksum
 from regard.training.processes import world
 
 MODEL = "model/"  # prefix of the names of weights

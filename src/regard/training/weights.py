@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
-from regard.core.files import atomic_file
+from regard.system.files import atomic_file
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from regard.core.graphemes import graphemes
+from regard.system.graphemes import graphemes
 
 EMOJI_STYLE = "\ufe0f"
 FIRST_STRONG_ISOLATE, POP_ISOLATE = "\u2068", "\u2069"

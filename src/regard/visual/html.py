@@ -5,7 +5,7 @@ import hashlib
 from html import escape
 from pathlib import Path
 
-from regard.core.files import atomic_file
+from regard.system.files import atomic_file
 
 LANGUAGES = ("en", "ko")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.core import process
+from regard.system import process
 
 
 @pytest.fixture(params=["compiled", "torch"])

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.core.process import limit_threads_after_fork
+from regard.system.process import limit_threads_after_fork
 
 from . import additive_torch
 from .arguments import End, check_intervals, check_shape, needs_gradient, needs_no_op, promote_half

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.core.process import in_forked_child
+from regard.system.process import in_forked_child
 
 from .kernel_cache import compile_cached
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from regard.core.files import atomic_file
+from regard.system.files import atomic_file
 
 _SIZE = hashlib.sha256().digest_size
 _warned = False

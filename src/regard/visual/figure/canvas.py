@@ -8,7 +8,7 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from regard.core.files import atomic_file
+from regard.system.files import atomic_file
 from regard.visual.figure.fonts import report_missing
 
 FORMATS = (".png", ".svg")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from matplotlib import font_manager
 from matplotlib.ft2font import FT2Font
 
-from regard.core.graphemes import graphemes
+from regard.system.graphemes import graphemes
 from regard.visual.display_width import printable
 
 LATIN = "DejaVu Sans"  # comes with matplotlib; Latin, Greek, Cyrillic, Arabic, Hebrew, symbols

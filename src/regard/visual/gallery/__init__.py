@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from regard.core.files import atomic_file
+from regard.system.files import atomic_file
 from regard.visual.gallery import functions, layers
 from regard.visual.gallery.exhibit import Exhibit
 from regard.visual.gallery.page import listing, page, picture

@@ -8,7 +8,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.core.graphemes import graphemes, words
+from regard.system.graphemes import graphemes, words
 
 SIGNS = [*"가각ᄀ ᅡ ᆨ👩💻🇰🇷👍🏽❤ab .,\n\r\t", "\u200d", "\ufe0f", "\u0301", "\u0600", "ש", "ָ", *"का्"]
 ANY = st.one_of(

@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from regard.core import process
+from regard.system import process
 
 
 def test_a_forked_child_knows_it_and_uses_one_thread():
