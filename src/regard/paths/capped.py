@@ -1,8 +1,8 @@
 """The capped path: softmax of soft-capped dot products, in tiles that stay in the cache.
 
-Scores c·tanh(s / c) lie between −c and c, so e^score needs no running maximum: one compiled pass
-over the product of queries and keys, a sum, and the product with the values. Backward computes the
-tiles again. Tiles that a mask hides are skipped.
+Scores c·tanh(s / c) lie between −c and c, so e^score needs no running maximum: passes over
+the product of queries and keys in place, a sum, and the product with the values. Backward computes
+the tiles again. Tiles that a mask hides are skipped.
 """
 
 import math
@@ -22,7 +22,6 @@ from regard.core.score import precise
 from regard.paths.additive import flat
 from regard.paths.blockwise import blockwise
 from regard.paths.kernels.custom_operator import differentiable_copies
-from regard.paths.kernels.softcap import ROOM, exponentials_, gradients_
 from regard.paths.tile_attention import runs_kernels
 
 LARGEST = 60.0  # a sum of a million e^60 is finite in float32
@@ -119,7 +118,7 @@ def _context(
         query.new_zeros(query.shape[:2]),
     )
     for tile, (scores,) in _tiles(query, key, numbers, buffers=1):
-        exponentials_(scores, numbers.cap)
+        scores.tanh_().mul_(numbers.cap).exp_()
         _hide(scores, tile)
         mass = scores.sum(-1)
         total = mass.log().masked_fill_(mass == 0, 0.0)  # of rows that see nothing
@@ -144,7 +143,10 @@ def _gradients(grad: Tensor, saved: Sequence[Any], numbers: Numbers) -> tuple[Te
         above = grad[tile.queries]
         torch.baddbmm(slopes, above, value[tile.columns].mT, beta=0, out=slopes)
         slopes.sub_(mean[tile.queries].unsqueeze(-1))
-        gradients_(weights, slopes, numbers.cap)
+        tanh = weights.tanh_()
+        slopes.mul_(1 - tanh * tanh)
+        weights = tanh.mul_(numbers.cap).exp_()
+        slopes.mul_(weights)
         _hide(weights, tile)
         _hide(slopes, tile)
         _add_product(dv[tile.columns], weights.mT, above)
@@ -187,7 +189,7 @@ def _tiles(
     (count, queries), keys = query.shape[:2], key.shape[1]
     size = min(queries, max(16, CELLS // max(keys, 1)))
     several = min(count, max(1, CELLS // max(1, size * keys)))
-    memory = [query.new_empty(several * size * keys + ROOM) for _ in range(buffers)]
+    memory = [query.new_empty(several * size * keys) for _ in range(buffers)]
     for start in range(0, queries, size):
         rows = slice(start, min(start + size, queries))
         columns, visible = _seen(request, rows)

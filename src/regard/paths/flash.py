@@ -17,7 +17,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from regard.paths.buffer_pool import empty
 from regard.paths.tile_plan import ALL, WHOLE, Tile, continued, covers, is_whole, split_causal
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -55,13 +54,13 @@ def run(
         mask = None if tile.mask is None else as_bias(tile.mask, query.dtype)
         return forward(query, key, value, 0.0, tile.causal, attn_mask=mask, scale=scale)
     batch, heads, length, width = query.shape
-    zero = not covers(tiles, batch, length)
+    make = query.new_empty if covers(tiles, batch, length) else query.new_zeros
     if query.stride(1) < query.stride(2):  # heads side by side in memory, as a projection has them
-        out = empty((batch, length, heads, width), query.dtype, zero=zero).transpose(1, 2)
+        out = make((batch, length, heads, width)).transpose(1, 2)
     else:
-        out = empty((batch, heads, length, width), query.dtype, zero=zero)
+        out = make((batch, heads, length, width))
     precise = torch.float32 if query.dtype in _HALF else query.dtype
-    lse = empty((batch, length, heads), precise, zero=zero).transpose(1, 2)
+    lse = make((batch, length, heads), dtype=precise).transpose(1, 2)
     biases = _Biases(query.dtype)
     for group in continued(tiles, causal=False):
         tile = group[0]
@@ -113,7 +112,8 @@ def differentiate(
     groups, keys = key.shape[1:3]
 
     def new(length: int, heads: int, zero: bool = True) -> Tensor:  # laid out as the kernel does
-        return empty((batch, length, heads, width), dtype, zero=zero).transpose(1, 2)
+        make = query.new_zeros if zero else query.new_empty
+        return make((batch, length, heads, width)).transpose(1, 2)
 
     dq = new(length, heads, not covers(tiles, batch, length))
     shared: Sequence[Tensor] = ()  # dk, dv

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.paths.buffer_pool import empty
 from regard.paths.tile_plan import Tile, covers
 
 SMALL = (1 << 11, 1 << 17)
@@ -104,7 +103,8 @@ def attend_each(
     Products that are written straight to the result save a copy.
     """
     batch, heads, length, _ = query.shape
-    output = empty(tuple(query.shape), query.dtype, zero=not covers(tiles, batch, length))
+    make = query.new_empty if covers(tiles, batch, length) else query.new_zeros
+    output = make(query.shape)
     cells = query.new_empty(max(_cells(tile, query, key) for tile in tiles))
     for tile in tiles:
         entry = range(batch)[tile.batch][0]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.paths import buffer_pool, flash, formula, tile_plan
+from regard.paths import flash, formula, tile_plan
 from regard.paths.tile_attention import attend_tiles
 from regard.paths.tile_plan import Tile, plan_tiles
 from tests.paths.tiles.tilings import (
@@ -106,65 +106,6 @@ def test_keys_that_fill_a_remainder_may_be_nan(bad: float):
     with torch.no_grad():
         k[:, :, 40:] = v[:, :, 40:] = 0.0
     torch.testing.assert_close(attend_tiles(q, k, v, tiles, SCALE), output, rtol=0, atol=0)
-
-
-def test_large_buffers_are_used_again_when_no_tensor_holds_them(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(buffer_pool, "LARGE", 1)
-    monkeypatch.setattr(buffer_pool, "_free", {})
-    one = buffer_pool.empty((5, 7), torch.float32, zero=False)
-    place = one.data_ptr()
-    view = one[2:]
-    del one
-    assert (
-        buffer_pool.empty((5, 7), torch.float32, zero=False).data_ptr() != place
-    )  # the view holds it
-    view.fill_(3)
-    del view
-    places = [buffer_pool.empty((5, 7), torch.float32, zero=True) for _ in range(2)]
-    assert place in [t.data_ptr() for t in places]
-    assert not any(t.any() for t in places)
-
-
-def test_few_free_buffers_are_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(buffer_pool, "LARGE", 1)
-    monkeypatch.setattr(buffer_pool, "CAPACITY", 1000)
-    monkeypatch.setattr(buffer_pool, "_free", {})
-    for size in (100, 200, 300, 1001):
-        buffer_pool.empty((size,), torch.uint8, zero=False)
-    assert sorted(buffer_pool._free) == [100, 200, 300]
-    buffer_pool.empty((500,), torch.uint8, zero=False)
-    assert sorted(buffer_pool._free) == [500]
-
-
-def test_free_buffers_can_be_released(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(buffer_pool, "LARGE", 1)
-    monkeypatch.setattr(buffer_pool, "_free", {})
-    buffer_pool.empty((5, 7), torch.float32)
-    assert buffer_pool._free
-    buffer_pool.release()
-    assert not buffer_pool._free
-
-
-def test_threads_never_share_a_buffer(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(buffer_pool, "LARGE", 1)
-    monkeypatch.setattr(buffer_pool, "_free", {})
-
-    def work(number: int) -> bool:
-        for _ in range(200):
-            own = buffer_pool.empty((9,), torch.float32).fill_(number)
-            other = buffer_pool.empty((9,), torch.float32).fill_(-1)
-            if not bool((own == number).all()) or bool((other != -1).any()):
-                return False
-        return True
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(work, range(8)))
-
-
-@pytest.mark.parametrize("name", ["some rows", "rows apart", "entries apart"])
-def test_memory_used_again_holds_the_same(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(buffer_pool, "LARGE", 1)
-    assert_same(TILINGS[name], inputs())
 
 
 @pytest.mark.parametrize("name", TILINGS)
