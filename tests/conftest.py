@@ -114,6 +114,21 @@ def copy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a small Hugging Face checkpoint of a kind; do not write into it."""
+    pytest.importorskip("transformers", reason="needs transformers")
+    from tests.checkpoints import write_checkpoint
+
+    folder = tmp_path_factory.mktemp("checkpoints")
+
+    def make(kind: str, seed: int = 1) -> Path:
+        place = folder / (kind if seed == 1 else f"{kind}-{seed}")
+        return place if place.exists() else write_checkpoint(kind, place, seed)
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return the run directory of a task by name, trained for one step; do not write into it."""
     runs: dict[str, Path] = {}

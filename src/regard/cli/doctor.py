@@ -36,11 +36,12 @@ EXTRAS = {
     "onnx": "export",
     "onnxruntime": "export",
     "onnxscript": "export",
+    "pillow": "transformers",
+    "transformers": "transformers",
     "x-transformers": "bench",
     "scikit-learn": "dev",
-    "transformers": "dev",
 }
-_IMPORTED_AS = {"sklearn": "scikit-learn"}
+_IMPORTED_AS = {"PIL": "pillow", "sklearn": "scikit-learn"}
 
 
 def doctor(as_json: Json = False) -> None:

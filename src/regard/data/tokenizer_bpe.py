@@ -108,11 +108,11 @@ class BPE(StoredTokenizer):
         pieces = [b"" if n < len(SPECIAL) else self._bytes(n) for n in checked]
         return [
             SPECIAL[number] if number < len(SPECIAL) else text
-            for number, text in zip(checked, _split_characters(pieces), strict=True)
+            for number, text in zip(checked, split_characters(pieces), strict=True)
         ]
 
     def _bytes(self, number: int) -> bytes:
-        return bytes(_BYTE[char] for char in self.pieces[number - len(SPECIAL)])
+        return piece_bytes(self.pieces[number - len(SPECIAL)])
 
 
 def _byte_level(model: Any) -> "tokenizers.Tokenizer":
@@ -125,11 +125,20 @@ def _byte_level(model: Any) -> "tokenizers.Tokenizer":
     return whole
 
 
-def _split_characters(pieces: list[bytes]) -> list[str]:
+def piece_bytes(piece: str) -> bytes:
+    """The bytes that a piece of byte-level BPE stands for.
+
+    Raises:
+        KeyError: a letter that no byte is written with
+    """
+    return bytes(_BYTE[char] for char in piece)
+
+
+def split_characters(pieces: list[bytes]) -> list[str]:
     """The characters that begin in each piece of a text.
 
     >>> text = "도쿄에".encode()
-    >>> _split_characters([text[:4], text[4:5], text[5:], b"\\xed"])
+    >>> split_characters([text[:4], text[4:5], text[5:], b"\\xed"])
     ['도쿄', '‥', '‥에', '<ED>']
     """
     text = b"".join(pieces).decode("utf-8", "surrogateescape")

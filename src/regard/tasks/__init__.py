@@ -11,6 +11,7 @@ from regard.tasks.language import LanguageTask, TextGenerator
 from regard.tasks.memory import MemoryPredictor, MemoryTask
 from regard.tasks.pair import PairPredictor, PairTask
 from regard.tasks.predictor import Predictor, check_options, predict_options, trace_options
+from regard.tasks.pretrained import PretrainedPredictor, load_pretrained
 from regard.tasks.recommend import RecommendTask
 from regard.tasks.recommender import NewUser, Recommendation, Recommender
 from regard.tasks.run import evaluate_run, load, load_model, train
@@ -52,6 +53,7 @@ __all__ = [
     "PairPredictor",
     "PairTask",
     "Predictor",
+    "PretrainedPredictor",
     "RecommendTask",
     "Recommendation",
     "Recommender",
@@ -63,6 +65,7 @@ __all__ = [
     "evaluate_run",
     "load",
     "load_model",
+    "load_pretrained",
     "predict_options",
     "trace_options",
     "train",

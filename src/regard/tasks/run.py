@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from regard.core.names import did_you_mean
 from regard.export import load_exported, read_export
 from regard.tasks.predictor import Predictor
+from regard.tasks.pretrained import PretrainedPredictor, is_checkpoint, load_pretrained
 from regard.training.config import Config, load_toml
 from regard.training.device import find_device
 from regard.training.run_directory import MANIFEST, read_run_config, stored_file
@@ -61,8 +62,11 @@ def load(run: str | Path, kind: Any = None, *, device: str = "cpu") -> Any:
     | language | `TextGenerator` | `generate(prompt)` |
     | hard | `HardPredictor` | |
 
+    A folder with a checkpoint of Hugging Face transformers is a `PretrainedPredictor`, see
+    `load_pretrained`.
+
     Args:
-        run: the directory that `regard train` or `regard export` has written
+        run: the directory that `regard train` or `regard export` has written, or a checkpoint
         kind: the class to expect, for type checkers: `load(run, Translator)` is a `Translator`
         device: where the model is put: "cpu", "cuda", "cuda:1", "mps", or "auto" for what there is
 
@@ -72,6 +76,10 @@ def load(run: str | Path, kind: Any = None, *, device: str = "cpu") -> Any:
     """
     from regard.tasks import TASKS
 
+    if is_checkpoint(run):
+        if kind not in (None, Predictor, PretrainedPredictor):
+            raise ValueError(f"{run} is a Hugging Face checkpoint, expected {kind.task}")
+        return load_pretrained(run, device=device)
     task = read_run_config(run).task
     if task not in TASKS:
         raise ValueError(f"{run}: unknown task {task!r}{did_you_mean(task, TASKS)}")

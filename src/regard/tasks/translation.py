@@ -82,13 +82,19 @@ def trace_translation(
         "task": "translate",
         "text": text,
         "translation": written.text,
-        "outputs": {"target": _likeliest(scores.exp(), tokenizer)},
+        "outputs": {"target": likeliest(scores.exp(), tokenizer)},
         "log_probabilities": {"target": [round(score, 5) for score in own_scores.tolist()]},
     }
     return Trace(calls, tokens, about)
 
 
-def _likeliest(shares: Tensor, tokenizer: Tokenizer) -> list[list[list[Any]]]:
+def likeliest(shares: Tensor, tokenizer: Any) -> list[list[list[Any]]]:
+    """The likeliest next tokens after each position: token, probability and id.
+
+    Args:
+        shares: probabilities, (T, vocabulary)
+        tokenizer: whose `tokens` names ids
+    """
     values, indices = shares.topk(min(LIKELIEST, shares.shape[-1]))
     return [
         [
