@@ -1,6 +1,6 @@
 """What attention costs in a model, by the path it takes."""
 
-from regard.attention.observer import AttentionCall
+from regard.attention.record import CallRecord
 from regard.core.request import Request
 from regard.paths.choice import plan
 
@@ -16,7 +16,7 @@ class Flops:
     def edit(self, request: Request) -> Request:
         return request
 
-    def notify(self, report: AttentionCall) -> None:
-        request = report.request if isinstance(report.request, Request) else report.request()
+    def notify(self, report: CallRecord) -> None:
+        request = report.request
         cost = plan(request).flops
         self.by_path[report.path] = self.by_path.get(report.path, 0) + cost

@@ -16,7 +16,7 @@ def recorded(model: nn.Module, run: Callable[[], Any]) -> tuple[Any, dict[str, T
         result = run()
     maps: dict[str, list[Tensor]] = {}
     for call in calls:
-        map = call.attention_map().dense()
+        map = call.map.dense()
         map = map.reshape(len(map), -1, *map.shape[-2:])
         maps.setdefault(names[call.module], []).append(map)
     return result, {name: torch.cat(parts, 2) for name, parts in maps.items()}

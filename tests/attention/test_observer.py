@@ -9,6 +9,7 @@ import torch
 import regard
 from regard.attention import observer
 from regard.attention.dispatch import Computation, dispatch, map_of
+from regard.attention.record import CallRecord
 from regard.core.mask import causal
 from regard.core.normalize import softmax
 from regard.core.request import make_request
@@ -21,7 +22,7 @@ class Listener:
 
     def __init__(self, mask=None) -> None:
         self.mask, self.edits = mask, mask is not None
-        self.calls: list[observer.AttentionCall] = []
+        self.calls: list[CallRecord] = []
 
     def edit(self, request):
         return replace(request, mask=self.mask)
@@ -54,9 +55,9 @@ def test_a_call_has_the_map_that_made_its_output(call, path):
     (call,) = listener.calls
     assert call.path == path
     assert call.output is output
-    weights = call.attention_map().dense()
+    weights = call.map.dense()
     assert weights.shape == call.shape
-    request = call.request() if callable(call.request) else call.request
+    request = call.request
     made = call.combine(request, weights, slice(0, weights.shape[-2]))
     assert torch.allclose(made, output, atol=1e-5)
 

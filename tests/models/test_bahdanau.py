@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.observer import AttentionCall, observe
+from regard.attention.observer import observe
+from regard.attention.record import CallRecord
 from regard.core.request import Request
 from regard.models import Bahdanau, Encoder, Seq2Seq, Tokens, build
 from tests.recorded import recorded
@@ -101,7 +102,7 @@ class Counted:
     def edit(self, request: Request) -> Request:
         return request
 
-    def notify(self, report: AttentionCall) -> None:
+    def notify(self, report: CallRecord) -> None:
         self.calls += 1
 
 

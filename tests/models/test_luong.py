@@ -93,7 +93,7 @@ def test_local_and_hard_attention_are_those_of_the_layers():
         expected = layer(query, memory.states, mask=memory.mask(), return_map=True)
         with record() as calls:
             context = aligner(query, memory)
-        map = calls[0].attention_map()
+        map = calls[0].map
         torch.testing.assert_close(context, expected.output)
         shape = expected.map.shape  # aligners may have a dimension of one head
         torch.testing.assert_close(map.dense().view(shape), expected.map.dense())

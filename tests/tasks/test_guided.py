@@ -136,7 +136,7 @@ def test_the_only_map_of_a_recurrent_model_is_guided(model, alignments):
         with record() as calls:
             _, state = model.step(now, state)
         (call,) = (c for c in calls if getattr(c.module, "role", None) == ENCODER_DECODER)
-        rows.append(call.attention_map().dense().reshape(len(now), 1, -1))
+        rows.append(call.map.dense().reshape(len(now), 1, -1))
     loss = guided()
     torch.testing.assert_close(loss, formula(torch.cat(rows, 1), task, batch.index.tolist()))
     loss.backward()

@@ -331,3 +331,54 @@ def test_gumbel_noise_and_dropout_are_those_of_the_call():
     assert trace.calls[1].verify() < 1e-6
     one = trace["attend"]
     assert torch.allclose(one.of(1).map.dense(), one.map.dense()[1])
+
+
+def test_the_gradient_of_weights_is_that_of_the_output_times_the_values():
+    torch.manual_seed(2)
+    query, key, value = (torch.randn(3, 2, 5, 7, requires_grad=True) for _ in range(3))
+    factor = torch.randn(3, 2, 5, 7)
+    with regard.capture(gradients=True) as trace:
+        output = regard.attend(query, key, value)
+    (call,) = trace
+    assert call.gradient is None  # backward has not run
+    (output * factor).sum().backward()
+    expected = factor @ value.detach().mT
+    assert torch.allclose(call.gradient.dense(), expected, atol=1e-6)
+    assert torch.allclose(call.gradient[1, :, 3], expected[1, :, 3], atol=1e-6)
+    assert torch.equal(call.of(2).gradient.dense(), call.gradient[2])
+    assert torch.equal(call.select(heads=[1]).gradient.dense(), call.gradient[:, 1:])
+
+
+def test_the_gradient_of_weights_goes_through_the_output_projection_of_torch():
+    layer, x, factor = nn.MultiheadAttention(6, 2, batch_first=True), torch.randn(3, 5, 6), 1.5
+    with regard.capture(layer, gradients=True) as trace:
+        output = layer(x, x, x)[0]
+    (output * factor).sum().backward()
+    with torch.no_grad():
+        weight, bias = layer.in_proj_weight[12:], layer.in_proj_bias[12:]
+        value = (x @ weight.T + bias).unflatten(-1, (2, 3)).transpose(1, 2)  # (batch, heads, N, 3)
+        context = factor * layer.out_proj.weight.sum(0).view(2, 1, 3)  # of every query
+        expected = (context @ value.mT).expand(3, 2, 5, 5)
+    assert torch.allclose(trace[0].gradient.dense(), expected, atol=1e-6)
+
+
+def test_the_gradient_of_weights_is_that_before_dropout():
+    value = torch.randn(2, 5, 7, requires_grad=True)
+    with regard.capture(gradients=True) as trace:
+        output = regard.attend(value, value, value, dropout=0.4)
+    output.sum().backward()
+    change = (trace[0].gradient.dense() * trace[0].map.dense()).sum((-1, -2))
+    assert torch.allclose(change, output.sum((-1, -2))[:, None], atol=1e-5)
+
+
+def test_the_gradient_of_a_call_is_the_sum_over_backward_passes_and_none_if_not_asked_for():
+    layer, x = MultiHeadAttention(6, heads=2), torch.randn(1, 5, 6)
+    with regard.capture(layer, gradients=True) as trace:
+        y = layer(x)
+    y.sum().backward(retain_graph=True)
+    once = trace[0].gradient.dense()
+    y.sum().backward()
+    assert torch.allclose(trace[0].gradient.dense(), 2 * once)
+    with regard.capture(layer) as trace:
+        layer(x).sum().backward()
+    assert trace[0].gradient is None

@@ -12,7 +12,6 @@ from regard.attention import observer
 from regard.attention.dispatch import (
     Attended,
     Computation,
-    LazyRequest,
     by_path,
     dispatch,
     map_of,
@@ -135,18 +134,14 @@ def attend(
             is_plain = tiles is fused.WHOLE or tiles is fused.CAUSAL
             if tiles is not None and is_plain and not _needs_gradient(query, key, value):
                 return dispatch(
-                    LazyRequest(
-                        lambda: make_request(query, key, value, score="scaled_dot", mask=mask),
-                        value,
-                        (*query.shape[:-1], key.shape[-2]),
-                        (("query", query), ("key", key), ("value", value)),
-                    ),
+                    lambda: make_request(query, key, value, score="scaled_dot", mask=mask),
                     Computation(
                         "fused",
                         lambda _: attend_tidy(query, key, value, tiles, scale),
                         map_of,
                         weigh,
                     ),
+                    inputs=(query, key, value),
                 )
     request = make_request(
         query, key, value, score=score, mask=mask, bias=bias, normalize=normalize, dropout=dropout

@@ -2,9 +2,7 @@
 
 `attend` and its relatives, and each layer that computes attention itself, make a `Request` and
 hand it to `dispatch` with what computes it. A step that is quicker than making a request hands over
-a `LazyRequest`, which is made for edits and maps only. Calls that no request describes notify
-observers themselves: edge lists of a graph, a memory that is written, and functions of torch and
-transformers.
+a function that makes it, for edits and maps only. ARCHITECTURE.md lists the calls that go around.
 """
 
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from regard.attention import observer
-from regard.attention.observer import AttentionCall
+from regard.attention.record import CallRecord
 from regard.core.blocks import version_check
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
@@ -35,15 +33,6 @@ class Attended(NamedTuple):
 
     def _repr_html_(self) -> str:
         return self.map._repr_html_()
-
-
-class LazyRequest(NamedTuple):
-    """A request that is made only for edits and maps, for a computation quicker than making it."""
-
-    make: Callable[[], Request]
-    value: Tensor  # (..., N, Dv)
-    shape: tuple[int, ...]  # of the map, (..., M, N)
-    tensors: tuple[tuple[str, Tensor], ...]  # what the request is made of, by name
 
 
 class Computation(NamedTuple):
@@ -91,32 +80,38 @@ def by_path(request: Request, path: str = "auto") -> Computation:
 
 
 def dispatch(
-    request: Request | LazyRequest,
+    request: Request | Callable[[], Request],
     computation: Callable[[Request], Computation] | Computation,
     *,
+    inputs: tuple[Tensor, Tensor, Tensor] | None = None,
     return_map: bool = False,
 ) -> Tensor | Attended:
     """Compute a request, and notify observers of it as one call.
 
     Args:
-        request: with queries (..., M, Dq), keys (..., N, Dk) and values (..., N, Dv); lazy if
-            `compute` does not need it
+        request: with queries (..., M, Dq), keys (..., N, Dk) and values (..., N, Dv); or what makes
+            it, if `compute` does not need it
         computation: how to compute it, or what decides that from the request as observers edited it
+        inputs: query, key and value of a request that is yet to be made
 
     Returns: the output (..., M, Dv), or `Attended(output, map)`
     """
     limit_threads_after_fork()
     listening = observer.observers() if observer.observing else ()
-    if isinstance(request, LazyRequest):
+    if not isinstance(request, Request):
         assert isinstance(computation, Computation)
+        assert inputs is not None
         if not observer.any_edits(listening):
             output = computation.compute(None)  # type: ignore[arg-type]
             if listening:
-                value, shape, tensors = request.value, request.shape, request.tensors
-                call = _call(request.make, value, output, shape, computation)
-                observer.notify(listening, call._replace(tensors=tensors))
-            return Attended(output, computation.map(request.make())) if return_map else output
-        request, computation = request.make(), by_path  # `compute` does not know of edits
+                query, key, value = inputs
+                shape = (*query.shape[:-1], key.shape[-2])
+                named = (("query", query), ("key", key), ("value", value))
+                observer.notify(
+                    listening, _record(request, value, output, shape, computation, named)
+                )
+            return Attended(output, computation.map(request())) if return_map else output
+        request, computation = request(), by_path  # `compute` does not know of edits
     if listening:
         request = observer.edit_request(listening, request)
     request = request.seeded()
@@ -128,7 +123,9 @@ def dispatch(
             output = _expanded(chosen.compute(request), request)
         features = () if chosen.features is None else (chosen.features,)
         shape = (*request.leading, *features, *request.size)
-        observer.notify(listening, _call(request, request.value, output, shape, chosen))
+        record = _record(request, request.value, output, shape, chosen)
+        record.has_batch = request.has_batch
+        observer.notify(listening, record)
     else:
         output = _expanded(chosen.compute(request), request)
     return Attended(output, chosen.map(request)) if return_map else output
@@ -141,20 +138,23 @@ def _expanded(output: Tensor, request: Request) -> Tensor:
     return output.expand(*request.leading, *output.shape[-2:]).contiguous()
 
 
-def _call(
-    request: Request | Callable[[], Request],
+def _record(
+    source: Request | Callable[[], Request],
     value: Tensor,
     output: Tensor,
     shape: tuple[int, ...],
     chosen: Computation,
-) -> AttentionCall:
-    return AttentionCall(
+    tensors: tuple[tuple[str, Tensor], ...] = (),
+) -> CallRecord:
+    weights = None if chosen.weights is None else chosen.weights()
+    return CallRecord(
         value,
         output,
         shape,
         chosen.path,
-        request,
-        chosen.map,  # type: ignore[arg-type]
-        chosen.combine,  # type: ignore[arg-type]
-        weights=None if chosen.weights is None else chosen.weights(),
+        source,
+        chosen.map,
+        chosen.combine,
+        tensors=tensors,
+        weights=weights,
     )

@@ -9,7 +9,7 @@ end of the block. Without one, a call costs one look at `observing`.
 ...     output = regard.attend(x, x, x)
 >>> [(call.path, call.shape) for call in calls]
 [('reference', (2, 3, 3))]
->>> torch.allclose(calls[0].attention_map().dense() @ x, output, atol=1e-6)
+>>> torch.allclose(calls[0].map.dense() @ x, output, atol=1e-6)
 True
 """
 
@@ -18,12 +18,12 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from threading import Lock
-from typing import Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from regard.core.map import AttentionMap
+from regard.attention.record import CallRecord
 from regard.core.request import Request
 
 observing = 0
@@ -34,31 +34,6 @@ calling_module: ContextVar[nn.Module | None] = ContextVar("calling_module", defa
 """The module that is making attention calls now; None outside of methods with `@observed`."""
 
 _lock = Lock()
-
-
-class AttentionCall(NamedTuple):
-    """A finished attention call, by reference: nothing is computed for it.
-
-    `combine` maps rows of the map to rows of the output, as the call did; None if that cannot be
-    repeated, because torch's own dropout came between.
-    """
-
-    value: Tensor  # (..., N, Dv)
-    output: Tensor | None  # (..., M, Dv); None if the call only wrote
-    shape: tuple[int, ...]  # of the map, (..., M, N)
-    path: str
-    request: Request | Callable[[], Request] | None  # or what makes it; None if there is none
-    map: Callable[[Request | None], AttentionMap]
-    combine: Callable[[Request | None, Tensor, slice], Tensor] | None
-    part: str = ""  # of the module: one step of a memory both reads and writes
-    tensors: tuple[tuple[str, Tensor], ...] = ()  # the inputs of a request that is yet to be made
-    module: nn.Module | None = None  # that called; None outside of methods with `@observed`
-    weights: Tensor | None = None  # of the map, or of edges (E, heads), if the call computed them
-    layer_inputs: Callable[[], tuple[Tensor, ...]] | None = None  # three, before the projections
-
-    def attention_map(self) -> AttentionMap:
-        """The lazy map of the call."""
-        return self.map(self.request() if callable(self.request) else self.request)
 
 
 class Observer(Protocol):
@@ -75,7 +50,7 @@ class Observer(Protocol):
         """Raise if the current call should be edited, which its code does not support."""
         ...
 
-    def notify(self, call: AttentionCall) -> None:
+    def notify(self, call: CallRecord) -> None:
         """Receive a finished call."""
         ...
 
@@ -86,14 +61,14 @@ class Recorder:
     edits = False
 
     def __init__(self) -> None:
-        self.calls: list[AttentionCall] = []
+        self.calls: list[CallRecord] = []
 
     def edit(self, request: Request) -> Request:
         return request
 
     def reject(self, reason: str) -> None: ...
 
-    def notify(self, call: AttentionCall) -> None:
+    def notify(self, call: CallRecord) -> None:
         self.calls.append(call)
 
 
@@ -126,9 +101,9 @@ def reject_edit(listening: tuple[Observer, ...], reason: str) -> None:
             observer.reject(reason)
 
 
-def notify(listening: tuple[Observer, ...], call: AttentionCall) -> None:
+def notify(listening: tuple[Observer, ...], call: CallRecord) -> None:
     """Notify observers of a finished call, with the module that made it."""
-    call = call._replace(module=calling_module.get())
+    call.module = calling_module.get()
     for observer in listening:
         observer.notify(call)
 
@@ -201,7 +176,7 @@ def observe(observer: Observer) -> Iterator[None]:
 
 
 @contextmanager
-def record() -> Iterator[list[AttentionCall]]:
+def record() -> Iterator[list[CallRecord]]:
     """Record the calls of this thread, in order, until the block ends."""
     recorder = Recorder()
     with observe(recorder):

@@ -9,7 +9,6 @@ from regard.attention import observer
 from regard.attention.dispatch import (
     Attended,
     Computation,
-    LazyRequest,
     by_path,
     dispatch,
     map_of,
@@ -106,7 +105,7 @@ class Prepared:
                 attended = compiled.attend(q)
             else:
                 how = Computation("additive_kernel", lambda _: compiled.attend(q), map_of, weigh)
-                attended = dispatch(self._lazy(rows), how, return_map=return_map)
+                attended = self._dispatch(rows, how, return_map=return_map)
         else:
             attended = dispatch(self._request(rows), by_path, return_map=return_map)
         if query.dim() == 3:
@@ -118,12 +117,13 @@ class Prepared:
     def notify(self, query: Tensor, output: Tensor) -> None:
         """Notify observers of contexts (B, M, Dv) that compiled code computed for queries."""
         how = Computation("additive_kernel", lambda _: output, map_of, weigh)
-        dispatch(self._lazy(query), how)
+        self._dispatch(query, how)
 
-    def _lazy(self, query: Tensor) -> LazyRequest:
-        tensors = (("query", query), ("key", self.key), ("value", self.value))
-        shape = (*query.shape[:2], self.key.shape[1])
-        return LazyRequest(lambda: self._request(query), self.value, shape, tensors)
+    def _dispatch(
+        self, query: Tensor, how: Computation, *, return_map: bool = False
+    ) -> Tensor | Attended:
+        inputs = query, self.key, self.value
+        return dispatch(lambda: self._request(query), how, inputs=inputs, return_map=return_map)
 
     def _request(self, query: Tensor) -> Request:
         mask = None if self.lengths is None else real(self.lengths)

@@ -108,6 +108,8 @@ class AttentionMap(Rows):
         compute: rows to weights
         scores: rows to scores; None if the map is implied and has none
         shape: (..., M, N)
+        example: from an index of the first dimension to the map of that entry, if it can be
+            computed without the others, or None
     """
 
     def __init__(
@@ -115,9 +117,10 @@ class AttentionMap(Rows):
         compute: Callable[[slice], Tensor],
         scores: Callable[[slice], Tensor] | None,
         shape: tuple[int, ...],
+        example: Callable[[int], "AttentionMap | None"] | None = None,
     ) -> None:
         super().__init__(compute, shape)
-        self._scores = scores
+        self._scores, self._example = scores, example
 
     @classmethod
     def of(cls, weights: Tensor, scores: Tensor | None = None) -> "AttentionMap":
@@ -144,6 +147,33 @@ class AttentionMap(Rows):
             None if self._scores is None else lambda rows: change(self.scores[..., rows, :]),
             shape,
         )
+
+    def example(self, index: int) -> "AttentionMap":
+        """The map of one entry of the first dimension, without computing the others if possible."""
+        own = None if self._example is None else self._example(index)
+        return self.part((index,), slice(None), slice(None)) if own is None else own
+
+    def part(self, place: tuple[int, ...], rows: slice, columns: slice) -> "AttentionMap":
+        """A part of the map, lazily.
+
+        Args:
+            place: indices of the first dimensions
+            rows, columns: which of them
+        """
+        which, width = range(self.shape[-2])[rows], len(range(self.shape[-1])[columns])
+
+        def picked(some: slice) -> slice:
+            range = which[some]
+            return slice(range.start, max(range.stop, 0), range.step)
+
+        def weights(some: slice) -> Tensor:
+            return self[(*place, ..., picked(some), columns)]
+
+        def scores(some: slice) -> Tensor:
+            return self.scores[(*place, ..., picked(some), columns)]
+
+        shape = (*self.shape[len(place) : -2], len(which), width)
+        return self._like(weights, None if self._scores is None else scores, shape)
 
     def _like(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.core import noise
 from regard.core.blocks import can_inspect_values
@@ -45,6 +45,7 @@ class Request:
     dropout: float
     seed: Tensor | None
     leading: torch.Size  # of the map and the output
+    has_batch: bool = True  # whether the first leading dimension is the batch: a graph has none
 
     @property
     def queries(self) -> int:
@@ -84,6 +85,37 @@ class Request:
         if not self.dropout and not needs_noise(self.normalize):
             return self
         return replace(self, seed=noise.draw_seed(self.query.device))
+
+    def detached(self) -> "Request":
+        """The request outside of the autograd graph; parameters are copied, as they will change."""
+        return replace(
+            self,
+            query=detached(self.query),
+            key=detached(self.key),
+            value=detached(self.value),
+            bias=None if self.bias is None else detached(self.bias),
+        )
+
+    def example(self, index: int) -> "Request | None":
+        """The request of one entry of the batch; None if its noise is that of the whole batch."""
+        if not self.has_batch or not self.leading or needs_noise(self.normalize):
+            return None
+
+        def own(tensor: Tensor) -> Tensor:
+            if tensor.dim() < len(self.leading) + 2:
+                return tensor
+            return tensor[index if len(tensor) > 1 else 0]
+
+        return replace(
+            self,
+            query=own(self.query),
+            key=own(self.key),
+            value=own(self.value),
+            mask=None if self.mask is None else self.mask.example(index, self.grid),
+            bias=None if self.bias is None else own(self.bias),
+            leading=self.leading[1:],
+            has_batch=False,
+        )
 
     # -------------------------------------------------------------- the four nouns, by rows
 
@@ -157,6 +189,13 @@ class Request:
             key=torch.where(_fit(seen, self.key), self.key, 0.0),
             value=torch.where(_fit(seen, self.value), self.value, 0.0),
         )
+
+
+def detached(tensor: Tensor) -> Tensor:
+    """The detached tensor; a parameter is copied, since an optimizer will change it."""
+    if isinstance(tensor, nn.Parameter):
+        return tensor.detach().clone()
+    return tensor.detach() if tensor.requires_grad else tensor
 
 
 def is_moderate(tensor: Tensor) -> bool:

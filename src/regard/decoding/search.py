@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.attention.observer import AttentionCall, record
+from regard.attention.observer import record
+from regard.attention.record import CallRecord
 from regard.data.batch import BOS, EOS, PAD
 from regard.decoding.beam_slots import Weights
 from regard.decoding.transformer_step import CompiledDecoder, can_compile
@@ -207,9 +208,9 @@ def stepping(
             yield model, recorded
 
 
-def _weights(call: AttentionCall) -> Tensor:
+def _weights(call: CallRecord) -> Tensor:
     """The weights of one step, (entries, heads, S); beams are the queries of their sentence."""
-    weights = call.attention_map().dense() if call.weights is None else call.weights
+    weights = call.map.dense() if call.weights is None else call.weights
     sentences, *_, beams, keys = weights.shape
     return weights.reshape(sentences, -1, beams, keys).transpose(1, 2).flatten(0, 1)
 

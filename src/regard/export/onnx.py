@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import observer
-from regard.attention.observer import AttentionCall
+from regard.attention.record import CallRecord
 from regard.core.map import AttentionMap
 from regard.export.graphs import Graph, Outputs, graphs_of
 from regard.export.recurrence import replace_recurrences
@@ -176,7 +176,7 @@ class Attention(nn.Module):
         rows = weights.unsqueeze(2)
         shape = tuple(rows.shape)
         with observer.calling(self):
-            call = AttentionCall(
+            call = CallRecord(
                 rows, None, shape, "onnx", None, lambda _: AttentionMap.of(rows), None, weights=rows
             )
             observer.notify(listening, call)

@@ -1,18 +1,20 @@
 """Attention over a graph: each node attends to its neighbours."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.attention import Attended, attend, observer
+from regard.attention import Attended, observer
+from regard.attention.dispatch import by_path, dispatch
 from regard.attention.observer import observed
+from regard.attention.record import CallRecord
 from regard.core.blocks import by_rows
 from regard.core.mask import Mask
-from regard.core.normalize import softmax
-from regard.core.request import make_request
+from regard.core.request import Request, make_request
 from regard.core.score import Score
 from regard.layers.checks import check_dropout, check_sizes
 from regard.layers.dropout import drop
@@ -207,15 +209,8 @@ class GraphAttention(nn.Module):
         value = drop(value, self.value_dropout, self.training)
         dropout = self.dropout if self.training else 0.0
         if edges is None:
-            attended = attend(
-                query.transpose(0, 1),  # (heads, N, Dq)
-                key.transpose(0, 1),
-                value.transpose(0, 1),
-                score=self.score,
-                mask=mask,
-                dropout=dropout,
-                return_map=return_map,
-            )
+            request = self._request(query, key, value, mask, dropout)
+            attended = dispatch(request, by_path, return_map=return_map)
             if isinstance(attended, Attended):
                 return Attended(self._combined(attended.output.transpose(0, 1)), attended.map)
             return self._combined(attended.transpose(0, 1))
@@ -236,7 +231,7 @@ class GraphAttention(nn.Module):
     ) -> None:
         """Notify observers, with a lazy map (heads, N, N) and the weights of the edges."""
         nodes, by_heads = value.shape[0], value.transpose(0, 1)  # (heads, N, dim)
-        call = observer.AttentionCall(
+        call = CallRecord(
             by_heads,
             context.transpose(0, 1),
             (self.heads, nodes, nodes),
@@ -247,23 +242,28 @@ class GraphAttention(nn.Module):
             if self.training and self.dropout
             else lambda _, rows, __: rows @ by_heads.to(rows.dtype),
             weights=weights,
+            has_batch=False,
         )
         observer.notify(observer.observers(), call)
+
+    def _request(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | Tensor | None = None,
+        dropout: float = 0.0,
+    ) -> Request:
+        """The request over (heads, N, dim), without a batch."""
+        three = (each.transpose(0, 1) for each in (query, key, value))
+        request = make_request(*three, score=self.score, mask=mask, dropout=dropout)
+        return replace(request, has_batch=False)
 
     def _edited(
         self, scores: Tensor, query: Tensor, key: Tensor, value: Tensor, edges: Tensor
     ) -> Tensor:
         """Scores (E, heads) with −inf at the edges that observers hide."""
-        request = make_request(
-            query.transpose(0, 1),
-            key.transpose(0, 1),
-            value.transpose(0, 1),
-            score=self.score,
-            mask=None,
-            bias=None,
-            normalize=softmax,
-            dropout=0.0,
-        )
+        request = self._request(query, key, value)
         request = observer.edit_request(observer.observers(), request)
         visible = request.visible(slice(0, request.queries))
         if visible is None:

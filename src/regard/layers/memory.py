@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.attention import observer
 from regard.attention.observer import observed
+from regard.attention.record import CallRecord
 from regard.core.map import AttentionMap
 from regard.core.score import cosine
 from regard.core.weighted_sum import weighted_sum
@@ -199,13 +200,11 @@ def _notify(state: MemoryState, read: Tensor) -> None:
     """Notify observers of the write and the read, as maps (batch, heads, 1, slots)."""
     value = state.memory.unsqueeze(1)  # (batch, 1, slots, width)
 
-    def call(weights: Tensor, output: Tensor | None, part: str) -> observer.AttentionCall:
+    def call(weights: Tensor, output: Tensor | None, part: str) -> CallRecord:
         row = weights.unsqueeze(-2)
         map = AttentionMap.of(row)
         combine = None if output is None else lambda _, weights, __: weights @ value
-        return observer.AttentionCall(
-            value, output, row.shape, "memory", None, lambda _: map, combine, part
-        )
+        return CallRecord(value, output, row.shape, "memory", None, lambda _: map, combine, part)
 
     listening = observer.observers()
     observer.notify(listening, call(state.write_weights, None, "write"))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.attention.dispatch import Attended, Computation, LazyRequest, dispatch, weigh
+from regard.attention.dispatch import Attended, Computation, dispatch, weigh
 from regard.core.map import AttentionMap
 from regard.core.mask import as_mask
 from regard.core.request import Request, make_request
@@ -78,9 +78,7 @@ def attend_step(
         return AttentionMap.of(weights, scores)
 
     how = Computation("step", compute, map_of_step, weigh, weights=lambda: found[1])
-    tensors = (("query", query), ("key", key), ("value", value))
-    lazy = LazyRequest(request, value, (*query.shape[:3], N), tensors)
-    attended = dispatch(lazy, how, return_map=return_map)
+    attended = dispatch(request, how, inputs=(query, key, value), return_map=return_map)
     if not isinstance(attended, Attended):
         return change(attended), None
     map = attended.map

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.analysis import Gold
-from regard.attention.observer import AttentionCall, Recorder, observe
+from regard.attention.observer import Recorder, observe
+from regard.attention.record import CallRecord
 from regard.core.score import precise
 from regard.data import Batch, Pairs, Tokenizer
 from regard.data.tokenizer_vocabulary import VocabularyTokenizer
@@ -80,27 +81,27 @@ class _Recorder(Recorder):
         super().__init__()
         self.modules = set(modules)
 
-    def notify(self, call: AttentionCall) -> None:
+    def notify(self, call: CallRecord) -> None:
         if call.module in self.modules:
             self.calls.append(call)
 
 
 @contextmanager
-def recorded(modules: Iterable[nn.Module]) -> Iterator[list[AttentionCall]]:
+def recorded(modules: Iterable[nn.Module]) -> Iterator[list[CallRecord]]:
     """Record the calls of these modules until the block ends."""
     recorder = _Recorder(modules)
     with observe(recorder):
         yield recorder.calls
 
 
-def joined_map(calls: Iterable[AttentionCall]) -> Tensor:
+def joined_map(calls: Iterable[CallRecord]) -> Tensor:
     """The map (batch, heads, T, S) of one pass over a target, be it one call or one for each step.
 
     It is before dropout and differentiable.
     """
     rows = []
     for call in calls:
-        weights = call.attention_map().dense()
+        weights = call.map.dense()
         rows.append(weights.reshape(len(weights), -1, *weights.shape[-2:]))
     if not rows:
         raise ValueError(
@@ -150,7 +151,7 @@ class GuidedAlignment:
             links.append(np.stack((s, t), axis=1).astype(np.int32))
         return cls(links)
 
-    def loss(self, calls: Iterable[AttentionCall], batch: Batch) -> Tensor:
+    def loss(self, calls: Iterable[CallRecord], batch: Batch) -> Tensor:
         """The loss of a batch, summed.
 
         Args:

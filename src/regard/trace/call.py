@@ -11,15 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.core.map import AttentionMap, full_index
+from regard.attention.record import LayerInputs
+from regard.core.map import AttentionMap, Rows, full_index
 from regard.core.mask import Grid, Mask
-from regard.trace.projections import LayerInputs
-from regard.trace.record import BatchEntryMask, RecordedMap
 
 LARGEST_READ = 2**25
 """Most weights of a map from a file, or numbers of its inputs, that are read at once."""
-
-Rows = Callable[[slice], Tensor]
 
 
 class Inputs(NamedTuple):
@@ -57,6 +54,7 @@ class Call:
         provenance: role, path, reason, dtype, score, normalizer, error, ...
         made_of: returns the inputs of the call; None if they were not kept
         checked: returns max |weights · values − output|, or None if that is not known
+        gradient_of: returns ∂L/∂W, a lazy tensor of the shape of the map, or None
     """
 
     name: str
@@ -66,6 +64,7 @@ class Call:
     provenance: dict[str, Any] = field(default_factory=dict)
     made_of: Callable[[], Inputs] | None = None
     checked: Callable[[], float | None] | None = None
+    gradient_of: Callable[[], Rows | None] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.map, Tensor):
@@ -80,6 +79,15 @@ class Call:
     def inputs(self) -> Inputs | None:
         """The inputs of the call; None if they were not kept."""
         return None if self.made_of is None else self.made_of()
+
+    @property
+    def gradient(self) -> Rows | None:
+        """∂L/∂W for the backward that ran, G · Vᵀ by rows, as lazy as the map.
+
+        None unless the call was recorded with `capture(model, gradients=True)` and backward has
+        reached it.
+        """
+        return None if self.gradient_of is None else self.gradient_of()
 
     def verify(self) -> float | None:
         """The largest difference between weights · values and the output of the model.
@@ -129,12 +137,11 @@ class Call:
             raise ValueError(f"{self.name!r} has one example only, not a batch")
         if not -self.batch <= example < self.batch:
             raise IndexError(f"example {example} of a batch of {self.batch}")
-        own = self.map.example(example % self.batch) if isinstance(self.map, RecordedMap) else None
-        whole, place = (self.map, (example,)) if own is None else (own, ())
-        map = cut(whole, place, slice(rows), slice(columns))
+        map = self.map.example(example % self.batch).part((), slice(rows), slice(columns))
         made_of, batch = self.made_of, self.batch
         one = None if made_of is None else lambda: _of(made_of(), batch, example)
-        return replace(self, map=map, made_of=one)
+        gradient = _selected(self.gradient_of, (example % batch, ..., slice(rows), slice(columns)))
+        return replace(self, map=map, made_of=one, gradient_of=gradient)
 
     def select(self, heads: Sequence[int] | None = None, rows: slice | None = None) -> "Call":
         """Select heads and rows of the map; the provenance stores which. The inputs stay whole."""
@@ -151,8 +158,11 @@ class Call:
             kept = range(self.shape[-2])[rows]
             before = about.get("rows", list(range(self.shape[-2])))
             about["rows"] = [before[row] for row in kept]
-            map = cut(map, (), rows, slice(None))
-        return replace(self, map=map, provenance=about)
+            map = map.part((), rows, slice(None))
+        own = slice(None) if heads is None else list(heads)
+        which = slice(None) if rows is None else rows
+        gradient = _selected(self.gradient_of, (..., which, slice(None)), own)
+        return replace(self, map=map, provenance=about, gradient_of=gradient)
 
     def __repr__(self) -> str:
         return f"Call({self.name!r}, {self.queries} × {self.keys}, {tuple(self.shape)})"
@@ -187,22 +197,20 @@ def check_count(shape: Sequence[int]) -> None:
         )
 
 
-def cut(map: AttentionMap, place: tuple[int, ...], rows: slice, columns: slice) -> AttentionMap:
-    """A part of a map, lazily: indices of the first dimensions, rows and columns."""
-    which, width = range(map.shape[-2])[rows], len(range(map.shape[-1])[columns])
+def _selected(
+    gradient_of: Callable[[], Rows | None] | None,
+    index: tuple[Any, ...],
+    heads: slice | list[int] = slice(None),
+) -> Callable[[], Rows | None] | None:
+    """What returns a part of a gradient, if there is one."""
+    if gradient_of is None:
+        return None
 
-    def picked(some: slice) -> slice:
-        found = which[some]
-        return slice(found.start, max(found.stop, 0), found.step)
+    def part() -> Rows | None:
+        whole = gradient_of()
+        return None if whole is None else Rows.of(whole[index][..., heads, :, :])
 
-    def weights(some: slice) -> Tensor:
-        return map[(*place, ..., picked(some), columns)]
-
-    def scores(some: slice) -> Tensor:
-        return map.scores[(*place, ..., picked(some), columns)]
-
-    shape = (*map.shape[len(place) : -2], len(which), width)
-    return map._like(weights, None if map._scores is None else scores, shape)
+    return part
 
 
 def _of(inputs: Inputs, batch: int, example: int) -> Inputs:
@@ -212,11 +220,11 @@ def _of(inputs: Inputs, batch: int, example: int) -> Inputs:
         return tensor[example] if tensor.dim() > 3 and len(tensor) == batch else tensor
 
     bias = None if inputs.bias is None else own(inputs.bias)
-    layer = None if inputs.layer is None else inputs.layer.of(example % batch, batch)
+    layer = None if inputs.layer is None else inputs.layer.example(example % batch, batch)
     query, key, value = own(inputs.query), own(inputs.key), own(inputs.value)
     size = (inputs.query.shape[-2], inputs.key.shape[-2], inputs.query.dim() - 2)
     grid = Grid(*size, inputs.query.device)
-    mask = None if inputs.mask is None else BatchEntryMask(inputs.mask, example % batch, grid)
+    mask = None if inputs.mask is None else inputs.mask.example(example % batch, grid)
     return inputs._replace(query=query, key=key, value=value, bias=bias, mask=mask, layer=layer)
 
 

@@ -2,21 +2,18 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from regard.attention.observer import AttentionCall, Recorder, observe
+from regard.attention.observer import Recorder, observe
+from regard.attention.record import CallRecord, Freezer, LayerInputs
 from regard.core.blocks import in_functorch
-from regard.core.normalize import NORMALIZERS
 from regard.core.request import Request
-from regard.core.score import SCORES
-from regard.layers.graph import GraphAttention
 from regard.layers.role import SELF
-from regard.paths.choice import PATHS
 from regard.trace.call import Call, Inputs
 from regard.trace.missed import (
     OUTSIDE,
@@ -30,14 +27,13 @@ from regard.trace.missed import (
 )
 from regard.trace.modules import Modules
 from regard.trace.projections import ProjectionInputs, find_output, find_projections
-from regard.trace.record import CallSnapshot, Freezer, Record, RecordedMap, snapshot
 from regard.trace.trace import Trace
 
 NAMED = 3  # modules that a warning names
 
 
 @contextmanager
-def capture(model: Any = None, *, inputs: bool = False) -> Iterator[Trace]:
+def capture(model: Any = None, *, inputs: bool = False, gradients: bool = False) -> Iterator[Trace]:
     """Record every attention call of a model, by the name of its module.
 
     A trace keeps references to queries, keys, values, score, mask and seed: no map is computed
@@ -64,6 +60,8 @@ def capture(model: Any = None, *, inputs: bool = False) -> Iterator[Trace]:
             record all calls, named by the class of their module
         inputs: also keep what the projections W_Q, W_K and W_V of each layer received, for the
             step-by-step view; it takes more time and memory
+        gradients: also keep the gradient of each output once backward reaches it, from which
+            `call.gradient` has that of the weights
 
     Yields: a trace that grows as calls happen
     """
@@ -78,7 +76,7 @@ def capture(model: Any = None, *, inputs: bool = False) -> Iterator[Trace]:
     modules = Modules(model)
     projections = ProjectionInputs(modules.by_name.values()) if inputs else None
     watch = Watch(modules.attention, modules.opaque)
-    trace = Captured(SnapshotRecorder(modules, watch, projections), modules)
+    trace = Captured(CallRecorder(modules, watch, projections, gradients=gradients), modules)
     hooks = nullcontext() if projections is None else projections.recording()
     with modules.observable(), hooks, observe(trace._recorder):
         yield trace
@@ -92,23 +90,31 @@ def capture(model: Any = None, *, inputs: bool = False) -> Iterator[Trace]:
         )
 
 
-class SnapshotRecorder(Recorder):
-    """An observer that keeps snapshots of calls; names and maps are made when they are read."""
+class CallRecorder(Recorder):
+    """An observer that keeps records of calls; names and maps are made when they are read."""
 
     def __init__(
-        self, modules: Modules, watch: Watch, projections: ProjectionInputs | None = None
+        self,
+        modules: Modules,
+        watch: Watch,
+        projections: ProjectionInputs | None = None,
+        *,
+        gradients: bool = False,
     ) -> None:
+        super().__init__()
         self.modules, self.watch, self.projections = modules, watch, projections
-        self.snapshots: list[CallSnapshot] = []
-        self.freeze = Freezer()
+        self.gradients, self.freeze = gradients, Freezer()
 
-    def notify(self, call: AttentionCall) -> None:
+    def notify(self, call: CallRecord) -> None:
         """Keep a call, unless it is recomputed in backward or belongs to a functorch transform."""
         if is_recomputed() or in_functorch():
             return
-        inputs, ids = self.projections, self.modules.ids
-        layer = None if inputs is None else inputs.of(call.module, self.freeze)
-        self.snapshots.append(snapshot(call, self.freeze, layer))
+        record, ids = call.kept(self.freeze), self.modules.ids
+        if self.projections is not None:
+            record.layer = self.projections.of(call.module, self.freeze)
+        if self.gradients:
+            call.keep_gradient(record)
+        self.calls.append(record)
         recorded()
         if ids and id(call.module) not in ids and (caller := calling_frame(ids)) is not None:
             self.watch.report(caller, OUTSIDE)
@@ -117,7 +123,7 @@ class SnapshotRecorder(Recorder):
 class Captured(Trace):
     """A trace of the calls of a recorder, which may still grow."""
 
-    def __init__(self, recorder: SnapshotRecorder, modules: Modules) -> None:
+    def __init__(self, recorder: CallRecorder, modules: Modules) -> None:
         self._recorder, self._modules = recorder, modules
         self._found: list[Call] = []
         self._seen = 0
@@ -128,9 +134,9 @@ class Captured(Trace):
     @property
     def calls(self) -> list[Call]:
         """The calls so far, in order."""
-        new = self._recorder.snapshots[self._seen :]
+        new = self._recorder.calls[self._seen :]
         self._seen += len(new)
-        self._found += [call for each in new if (call := self._call(Record(each)))]
+        self._found += [call for each in new if (call := self._call(each))]
         return self._found
 
     @calls.setter
@@ -140,7 +146,7 @@ class Captured(Trace):
     @property
     def missed(self) -> list[Missed]:
         """The modules so far that look like attention, ran, and were not recorded."""
-        recorded = {id(each.call.module) for each in self._recorder.snapshots}
+        recorded = {id(each.module) for each in self._recorder.calls}
         return [
             Missed(self._modules.name(module) or class_name(module), class_name(module), reason)
             for module, reason in self._recorder.watch.missed(recorded)
@@ -153,7 +159,7 @@ class Captured(Trace):
     def has_calls(self) -> bool:
         """Whether there is a call of the model."""
         ids = self._modules.ids
-        return any(not ids or id(each.call.module) in ids for each in self._recorder.snapshots)
+        return any(not ids or id(each.module) in ids for each in self._recorder.calls)
 
     @property
     def reason(self) -> str:
@@ -168,9 +174,9 @@ class Captured(Trace):
                 "the model is compiled, and calls inside a compiled graph are not seen; run it "
                 'under torch.compiler.set_stance("force_eager")'
             )
-        if self._recorder.snapshots:
+        if self._recorder.calls:
             return (
-                f"{len(self._recorder.snapshots)} attention calls came from outside the forward() "
+                f"{len(self._recorder.calls)} attention calls came from outside the forward() "
                 "of the model's modules; capture() without a model records all"
             )
         if self._modules.third_party:
@@ -181,55 +187,33 @@ class Captured(Trace):
             )
         return "no attention was computed in this block and thread; was the model called in it?"
 
-    def _call(self, record: Record) -> Call | None:
+    def _call(self, record: CallRecord) -> Call | None:
         module = record.module
         name = self._modules.name(module)
         if name is None and self._modules.model is None:
-            name = "attend" if isinstance(record._request, Request) else record.path
+            name = "attend" if isinstance(record.source, Request) else record.path
         if name is None:  # of another model
             return None
         role = self._modules.role(module)
         name = f"{name}.{record.part}" if record.part else name
         count = self._counts[name] = self._counts.get(name, 0) + 1
-        arrange, shape = _arranged(record.shape, isinstance(module, GraphAttention))
         return Call(
             name if count == 1 else f"{name}#{count}",
-            RecordedMap(record, arrange, shape),
+            record.by_head(),
             role.queries,
             role.keys,
-            ({} if role is SELF else {"role": role.name}) | _provenance(record),
-            None if record._request is None else lambda: _inputs(record),
+            ({} if role is SELF else {"role": role.name}) | record.provenance,
+            None if record.source is None else lambda: _inputs(record),
             lambda: record.error,
+            record.gradient_by_head,
         )
 
     def __repr__(self) -> str:
         return super().__repr__() if self.calls else f"Trace of no attention calls: {self.reason}"
 
 
-def _arranged(
-    shape: tuple[int, ...], no_batch: bool
-) -> tuple[Callable[[Tensor], Tensor], tuple[int, ...]]:
-    """A function that reshapes a map (..., M, N) to (batch, heads, M, N), and that shape.
-
-    A single leading dimension is the batch, or heads without a batch; of three, the last two
-    are groups of heads that share keys.
-    """
-    *leading, M, N = shape
-    if no_batch:
-        leading = [1, *leading]
-    if len(leading) == 1:
-        leading = [*leading, 1]
-    batch, *heads = leading or [1, 1]
-    new = (batch, int(torch.Size(heads).numel()))
-
-    def arrange(block: Tensor) -> Tensor:
-        return block.reshape(*new, *block.shape[-2:])
-
-    return arrange, (*new, M, N)
-
-
-def _inputs(record: Record) -> Inputs:
-    request = record.request
+def _inputs(record: CallRecord) -> Inputs:
+    request, layer = record.request, _layer(record)
     assert request is not None
     return Inputs(
         request.query,
@@ -239,27 +223,16 @@ def _inputs(record: Record) -> Inputs:
         request.mask,
         request.bias,
         request.normalize,
-        (record.layer and record.layer.output) or find_output(record.module),
-        record.layer,
-        find_projections(record.module) != () or record.layer is not None,
+        (layer and layer.output) or find_output(record.module),
+        layer,
+        find_projections(record.module) != () or layer is not None,
     )
 
 
-def _provenance(record: Record) -> dict[str, Any]:
-    found: dict[str, Any] = {"path": record.path, "dtype": str(record.dtype)[6:]}
-    request = record.request if record.path in PATHS else record._request
-    if isinstance(request, Request):
-        found["score"] = _name_of(request.score, SCORES)
-        found["normalizer"] = _name_of(request.normalize, NORMALIZERS)
-        found["mask"] = None if request.mask is None else repr(request.mask)
-        if request.dropout:
-            found["dropout"] = request.dropout
-    return found
-
-
-def _name_of(thing: Any, known: dict[str, Any]) -> str:
-    """The name of a score or normalizer."""
-    for name, each in known.items():
-        if each is thing:
-            return name
-    return getattr(thing, "__name__", type(thing).__name__)
+def _layer(record: CallRecord) -> LayerInputs | None:
+    """The inputs of the layer, before its projections; None if they were not recorded."""
+    if record.layer is not None or record.layer_inputs is None:
+        return record.layer
+    with torch.no_grad():
+        query, key, value = (each.detach() for each in record.layer_inputs())
+    return LayerInputs((query, key, value))

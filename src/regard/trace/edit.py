@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.dispatch import map_of
-from regard.attention.observer import AttentionCall, calling_module, observe
+from regard.attention.observer import calling_module, observe
+from regard.attention.record import CallRecord
 from regard.core.mask import visible
 from regard.core.normalize import softmax
 from regard.core.request import Request
-from regard.layers.graph import GraphAttention
 from regard.trace.modules import Modules
 
 TINY = 1e-30  # of a weight, whose logarithm is finite in every dtype
@@ -162,7 +162,7 @@ class Editor:
         if name is not None:
             raise ValueError(f"the attention of {name!r} cannot be edited: {reason}")
 
-    def notify(self, call: AttentionCall) -> None: ...
+    def notify(self, call: CallRecord) -> None: ...
 
     def _name(self) -> str | None:
         """The name of the calling module, if it is to be edited."""
@@ -186,8 +186,7 @@ class Editor:
 
     def _heads(self, request: Request) -> Tensor:
         """The selected heads, bool (..., heads, 1, 1)."""
-        graph = isinstance(calling_module.get(), GraphAttention)  # which has no batch
-        shape = request.leading if graph else request.leading[1:]
+        shape = request.leading[1:] if request.has_batch else request.leading
         if self.heads is None or not shape:
             return torch.ones((), dtype=torch.bool, device=request.query.device)
         chosen = _selected(self.heads, range(shape.numel()), request.query.device)

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
 
+from regard.attention.record import LayerInputs
 from regard.layers import TorchMultiheadAttention
 
 NAMES = (
@@ -23,29 +24,6 @@ OUTPUTS = ("output_projection", "out_proj", "o_proj", "out_lin", "o", "c_proj")
 
 
 Three = tuple[Tensor, Tensor, Tensor]
-
-
-class LayerInputs(NamedTuple):
-    """What W_Q, W_K and W_V of a layer received, (batch, length, dim) each."""
-
-    inputs: Three
-    projections: tuple[nn.Module, ...] = ()  # as they were; () for torch's own, known exactly
-    output: nn.Module | None = None  # W_O as it was
-
-    def project(self) -> list[Tensor] | None:
-        """X·W_Q, X·W_K and X·W_V, (batch, length, heads · width); None if they are not known."""
-        if not self.projections:
-            return None
-        if len(self.projections) == 1:
-            return list(self.projections[0](self.inputs[0]).chunk(3, dim=-1))
-        return [each(x) for each, x in zip(self.projections, self.inputs, strict=True)]
-
-    def of(self, example: int, batch: int) -> "LayerInputs | None":
-        """The inputs of one example; None if they are not those of this batch."""
-        if any(len(x) not in (1, batch) for x in self.inputs):
-            return None
-        query, key, value = (x[example if len(x) == batch else 0] for x in self.inputs)
-        return self._replace(inputs=(query, key, value))
 
 
 def find_projections(module: nn.Module | None) -> tuple[nn.Module, ...]:

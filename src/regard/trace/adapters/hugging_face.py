@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from regard.attention import Attended, attend
 from regard.attention.observer import (
-    AttentionCall,
     any_edits,
     calling,
     notify,
@@ -20,6 +19,7 @@ from regard.attention.observer import (
     reject_edit,
     unobserved,
 )
+from regard.attention.record import CallRecord
 from regard.core.elementwise import SoftCap
 from regard.core.lower import DotScore
 from regard.core.map import AttentionMap
@@ -237,7 +237,7 @@ def _observed(
     return output, weights
 
 
-def _eager_call(function: Callable, arguments: dict[str, Any], output: Tensor) -> AttentionCall:
+def _eager_call(function: Callable, arguments: dict[str, Any], output: Tensor) -> CallRecord:
     """The attention call of a model's `eager_attention_forward`, whose weights it repeats."""
     query, key, value = (arguments[name] for name in ("query", "key", "value"))
     options = {**arguments, **arguments.get("kwargs", {}), "dropout": 0.0}
@@ -259,7 +259,7 @@ def _eager_call(function: Callable, arguments: dict[str, Any], output: Tensor) -
     module = arguments["module"]
     drops = module.training and arguments.get("dropout", 0.0) > 0
     tensors = {name: arguments.get(name) for name in ("query", "key", "value", "attention_mask")}
-    return AttentionCall(
+    return CallRecord(
         value,
         output.transpose(1, 2),
         (*query.shape[:-1], key.shape[-2]),
@@ -268,6 +268,7 @@ def _eager_call(function: Callable, arguments: dict[str, Any], output: Tensor) -
         map,
         None if drops else combine,
         tensors=tuple((name, each) for name, each in tensors.items() if each is not None),
+        result=(output, lambda gradient: gradient.transpose(1, 2)),
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.dispatch import map_of
-from regard.attention.observer import AttentionCall
+from regard.attention.record import CallRecord
 from regard.core.mask import Mask, visible
 from regard.core.normalize import softmax
 from regard.core.request import Request, make_request
@@ -42,8 +42,9 @@ def forward(
     k_proj_weight: Tensor | None = None,
     v_proj_weight: Tensor | None = None,
     **_: Any,
-) -> AttentionCall:
+) -> CallRecord:
     """The attention call of a `F.multi_head_attention_forward`, length first: (L, batch, E)."""
+    attended = output[0]
     if query.dim() == 2:  # a single sequence
         query, key, value = (each.unsqueeze(1) for each in (query, key, value))
         output = output[0].unsqueeze(1), output[1]
@@ -75,16 +76,17 @@ def forward(
     tensors |= {"out_proj": out_weight, "in_proj_bias": in_bias, "q_proj": q_proj_weight}
     tensors |= {"k_proj": k_proj_weight, "v_proj": v_proj_weight}
     drops = training and dropout > 0
-    return AttentionCall(
+    return CallRecord(
         value,
         output[0].transpose(0, 1),
         shape,
         "multi_head_attention_forward",
         request,
-        map_of,  # type: ignore[arg-type]
+        map_of,
         None if drops else combine,
         tensors=_known(tensors),
         layer_inputs=lambda: tuple(x.transpose(0, 1) for x in (query, key, value)),
+        result=(attended, lambda gradient: gradient.view_as(output[0]).transpose(0, 1)),
     )
 
 
@@ -103,7 +105,7 @@ def native(
     need_weights: bool = True,
     average: bool = True,
     mask_type: int | None = None,
-) -> AttentionCall:
+) -> CallRecord:
     """The attention call of a `torch._native_multi_head_attention`: self-attention, batch first."""
 
     def request() -> Request:
@@ -131,7 +133,7 @@ def encoder_layer(
     norm_first: bool,
     eps: float,
     *parameters: Any,
-) -> AttentionCall:
+) -> CallRecord:
     """The attention call of a `torch._transformer_encoder_layer_fwd`, a whole layer in one call."""
     scale1, shift1, scale2, shift2, up, up_bias, down, down_bias = parameters[:8]
     mask, mask_type = (*parameters[8:], None, None)[:2]
@@ -175,13 +177,21 @@ def _fast(
     combine: Any,
     tensors: tuple[tuple[str, Tensor], ...],
     before: Callable[[Tensor], Tensor],
-) -> AttentionCall:
+) -> CallRecord:
     x = _padded(source)
     batch, length = x.shape[:2]
     shape = (batch, heads, length, length)
-    map: Any = map_of
-    made = AttentionCall(x, _padded(output), shape, path, request, map, combine, tensors=tensors)
-    return made._replace(layer_inputs=lambda: (before(x),) * 3)
+    return CallRecord(
+        x,
+        _padded(output),
+        shape,
+        path,
+        request,
+        map_of,
+        combine,
+        tensors=tensors,
+        layer_inputs=lambda: (before(x),) * 3,
+    )
 
 
 def _request(

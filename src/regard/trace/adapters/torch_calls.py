@@ -8,6 +8,7 @@ where a module has one, torch leaves its fast path, and the numbers change.
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import lru_cache, wraps
 from threading import Lock
 from types import CellType, FunctionType
@@ -21,7 +22,6 @@ from torch.overrides import TorchFunctionMode
 
 from regard.attention.dispatch import map_of
 from regard.attention.observer import (
-    AttentionCall,
     Observer,
     any_edits,
     calling,
@@ -30,6 +30,7 @@ from regard.attention.observer import (
     observers,
     unobserved,
 )
+from regard.attention.record import CallRecord
 from regard.core.lower import DotScore
 from regard.core.mask import Mask, causal, visible
 from regard.core.normalize import softmax
@@ -55,7 +56,7 @@ def sdpa(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> AttentionCall:
+) -> CallRecord:
     """The attention call of a `F.scaled_dot_product_attention`."""
     groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
 
@@ -84,19 +85,19 @@ def sdpa(
 
     shape = (*output.shape[:-2], query.shape[-2], key.shape[-2])
     tensors = [("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)]
-    return AttentionCall(
+    return CallRecord(
         value,
         output,
         shape,
         "scaled_dot_product_attention",
         request,
-        map_of,  # type: ignore[arg-type]
+        map_of,
         None if dropout_p else combine,
         tensors=tuple((name, tensor) for name, tensor in tensors if tensor is not None),
     )
 
 
-REPORTS: dict[Place, Callable[..., AttentionCall]] = {
+REPORTS: dict[Place, Callable[..., CallRecord]] = {
     (F, "scaled_dot_product_attention"): sdpa,
     (F, "multi_head_attention_forward"): multi_head.forward,
     (torch, "_native_multi_head_attention"): multi_head.native,
@@ -198,7 +199,7 @@ def _cells(function: FunctionType) -> list[Any]:
     return [cell.cell_contents for cell in cells if cell != CellType()]
 
 
-def _reporting(report: Callable[..., AttentionCall]) -> Wrap:
+def _reporting(report: Callable[..., CallRecord]) -> Wrap:
     """Make a function notify observers of its calls."""
 
     def wrap(original: Callable) -> Callable:
@@ -225,7 +226,7 @@ def _reporting(report: Callable[..., AttentionCall]) -> Wrap:
 _PATCHES: dict[Place, Wrap] = {place: _reporting(report) for place, report in REPORTS.items()}
 
 
-def _owner(call: AttentionCall) -> nn.Module | None:
+def _owner(call: CallRecord) -> nn.Module | None:
     """The module of torch that holds the weights of a call, if it is known."""
     for name, weight in call.tensors:
         if name == "out_proj":
@@ -235,11 +236,11 @@ def _owner(call: AttentionCall) -> nn.Module | None:
 
 
 def _edited(
-    listening: tuple[Observer, ...], output: Any, call: AttentionCall
-) -> tuple[Any, AttentionCall]:
+    listening: tuple[Observer, ...], output: Any, call: CallRecord
+) -> tuple[Any, CallRecord]:
     """The output and the call after the edits of the observers."""
-    assert callable(call.request)
-    request = call.request()
+    request = call.request
+    assert request is not None
     edited = edit_request(listening, request)
     if edited is request:
         return output, call
@@ -247,9 +248,9 @@ def _edited(
         raise ValueError(
             f"an edit cannot repeat the dropout of torch's {call.path}; call model.eval() first"
         )
-    weights = call.map(edited).dense()  # (batch, heads, M, N)
+    weights = call.make_map(edited).dense()  # (batch, heads, M, N)
     context = call.combine(edited, weights, slice(None))
-    call = call._replace(output=context, request=edited)
+    call = replace(call, output=context, source=edited)
     if isinstance(output, Tensor):
         return context, call
     attended, averaged = output  # of multi_head_attention_forward, length first
