@@ -28,6 +28,15 @@ def test_an_argument_that_names_a_file_is_the_file(files):
     assert given("lines.txt", text=True) == ["lines.txt"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
+def test_a_byte_order_mark_chooses_the_encoding(files, encoding, monkeypatch):
+    raw = "하나\r\n둘\n".encode(encoding)
+    (files / "marked.txt").write_bytes(raw)
+    assert given("marked.txt") == ["하나", "둘"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    assert given("-") == ["하나", "둘"]
+
+
 def test_json_lines_are_objects_and_blank_ones_are_left_out(files):
     assert given("objects.jsonl") == [{"text": "one"}, {"text": "두"}]
     assert given("lines.txt", "objects.jsonl")[3:] == [{"text": "one"}, {"text": "두"}]

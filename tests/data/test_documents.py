@@ -52,7 +52,7 @@ def test_a_zip_of_folders_has_classes_and_folds(tmp_path):
         ("a.tsv", "text\tlabel\nfine\tpos\ngood\tpos\n", "all 2 examples are of class 'pos'"),
         ("a.csv", "text,label\n", r"a\.csv has nothing but column names"),
         ("a.jsonl", '{"text": "a", "label": "b"}\nno\n', r"line 2 \(not JSON\)"),
-        ("a.jsonl", '{"text": 3, "label": "b"}\n', "no text under 'text'"),
+        ("a.jsonl", '{"text": [3], "label": "b"}\n', "no text under 'text'"),
         ("a.txt", "fine\n", "unknown format 'txt'.*csv, tsv.*choose with data.format="),
         ("a.zip", "no zip", "is not a zip file"),
     ],

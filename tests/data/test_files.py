@@ -38,7 +38,7 @@ def test_a_zip_bomb_of_documents_is_refused(tmp_path):
 
 def test_a_gzip_bomb_without_a_line_end_is_refused(tmp_path):
     (tmp_path / "bomb.tsv.gz").write_bytes(gzip.compress(ZEROS))
-    with pytest.raises(ValueError, match=r"bomb\.tsv\.gz, line 1, has over 1,048,576 bytes"):
+    with pytest.raises(ValueError, match=r"bomb\.tsv\.gz, line 1, has over 1,048,576 characters"):
         read_pairs(tmp_path / "bomb.tsv.gz")
 
 

@@ -119,7 +119,7 @@ def test_commas_and_blanks_separate_too(tmp_path: Path) -> None:
         ("a\t1\t2\tx\nb\t2\ty\n", None, "line 2: 1 features, but the first node has 2"),
         ("a\tone\tx\n", None, "line 1: not a number"),
         ("a\tnan\tx\n", None, "line 1: features must be finite"),
-        ("caf\udce9\t1\tx\n", None, "nodes, line 1, is not UTF-8 at byte 4"),
+        ("caf\udce9\t1\tx\n", None, "nodes, line 1, is not UTF-8 at character 4"),
         ("a\tx\n", None, "line 1: expected name, features and class"),
     ],
 )

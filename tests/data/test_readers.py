@@ -1,3 +1,4 @@
+import codecs
 import gzip
 import json
 from functools import partial
@@ -133,7 +134,7 @@ def test_bad_lines_are_skipped_when_asked_and_reported_with_their_numbers(write)
     assert pairs.report.examples == [
         (2, "1 column instead of 2"),
         (3, "an empty line"),
-        (4, "the line is not UTF-8: convert the file, such as by iconv -f CP949 -t UTF-8"),
+        (4, "the line is not UTF-8: choose data.encoding, such as cp949"),
         (5, "an empty line"),
         (6, "the target is empty"),
         (7, "3 columns instead of 2"),
@@ -159,7 +160,7 @@ def test_invalid_utf8_in_an_aligned_file_skips_the_pair_and_names_the_side(write
     pairs = read_aligned(source, target, bad="skip")
     assert list(pairs) == [("a", "e"), ("d", "g")]
     assert pairs.report.examples == [
-        (2, "the source is not UTF-8: convert the file, such as by iconv -f CP949 -t UTF-8"),
+        (2, "the source is not UTF-8: choose data.encoding, such as cp949"),
         (3, "the target is empty"),
     ]
 
@@ -390,7 +391,7 @@ def test_a_damaged_or_exploding_zstd_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is damaged or truncated"):
         read_pairs(path)
     large = compressed(tmp_path / "b.tsv", "a" * (257 << 20), ".zst")
-    with pytest.raises(ValueError, match="has over 268,435,456 bytes"):
+    with pytest.raises(ValueError, match="has over 268,435,456 characters"):
         read_pairs(large)
 
 
@@ -410,7 +411,7 @@ def test_bad_rows_of_a_csv_are_reported_by_line(write):
     assert list(pairs) == [("a\nb", "c")]
     assert pairs.report.examples == [
         (4, "1 column instead of 2"),
-        (5, "the row is not UTF-8: convert the file, such as by iconv -f CP949 -t UTF-8"),
+        (5, "the row is not UTF-8: choose data.encoding, such as cp949"),
         (6, "3 columns instead of 2"),
         (7, "the target is empty"),
     ]
@@ -437,10 +438,71 @@ def test_nested_keys_are_read_by_a_dot(write):
     assert list(read_pairs(path, source="a.b", target="translation.de")) == [("literal", "eins")]
 
 
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_numbers_of_every_format_are_texts(tmp_path, ending):
+    import pandas as pd
+
+    path = tmp_path / f"a.{ending}"
+    table = pd.DataFrame({"source": [16, 7501], "target": [75.5, -0.25]})
+    if ending == "parquet":
+        table.to_parquet(path)
+    elif ending == "csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_json(path, orient="records", lines=True)
+    assert list(read_pairs(path)) == [("16", "75.5"), ("7501", "-0.25")]
+
+
+@pytest.mark.parametrize("mark", [True, False])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "cp949"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv.gz", "a.jsonl", "a.txt", "a.dict", "aligned"])
+def test_a_file_is_read_in_its_encoding(write, name, encoding, mark):
+    rows = [("가나", "eins"), ("\u010a\u0a0d", "zwei")]  # bytes of line ends inside
+    if encoding == "cp949":
+        rows, mark = [("가나", "eins"), ("똠방각하", "zwei")], False
+    content = {
+        "a.tsv": "".join(f"{s}\t{t}\r\n" for s, t in rows),
+        "a.csv.gz": "source,target\n" + "".join(f"{s},{t}\n" for s, t in rows),
+        "a.jsonl": "".join(
+            json.dumps({"source": s, "target": t}, ensure_ascii=False) + "\n" for s, t in rows
+        ),
+        "a.txt": "".join(f"{s} ||| {t}\n" for s, t in rows),
+        "a.dict": "".join(f"{s}  {t}\n" for s, t in rows),
+    }
+    options = {} if mark else {"encoding": encoding}
+
+    def encoded(text):
+        return (("\ufeff" if mark else "") + text).encode(encoding)
+
+    if name == "aligned":
+        sides = ["".join(f"{text}\n" for text in side) for side in zip(*rows, strict=True)]
+        files = [write(str(place), encoded(side)) for place, side in enumerate(sides)]
+        assert list(read_aligned(*files, **options)) == rows
+    else:
+        assert list(read_pairs(write(name, encoded(content[name])), **options)) == rows
+
+
+def test_a_wrong_or_unknown_encoding_is_one_sentence(write):
+    korean = write("a.tsv", "가\tone\n나\ttwo\n".encode("cp949"))
+    with pytest.raises(ValueError, match=r"the line is not UTF-8: choose data.encoding, such as"):
+        read_pairs(korean)
+    with pytest.raises(ValueError, match=r"data\.encoding = 'cp99' is not a known encoding"):
+        read_pairs(korean, encoding="cp99")
+    with pytest.raises(ValueError, match=r"data\.encoding = 'base64' is not a known encoding"):
+        read_pairs(korean, encoding="base64")
+    with pytest.raises(ValueError, match=r"b\.tsv, after line 0, is not utf-16"):
+        read_pairs(write("b.tsv", codecs.BOM_UTF16_LE + b"a\0\t"))
+    unmarked = write("b.tsv", "a\tb\nc\td\n".encode("utf-16-le"))
+    with pytest.raises(ValueError, match=r"a null character: .* UTF-16 .*choose data\.encoding"):
+        read_pairs(unmarked)
+    with pytest.raises(ValueError, match=r"the format npz takes no data\.encoding"):
+        read_pairs(write("a.npz", b""), encoding="cp949")
+
+
 def test_parquet_and_saved_datasets_are_read_by_column(tmp_path):
     import datasets
 
-    rows = [{"translation": {"en": s, "de": t}, "note": 7} for s, t in EXPECTED]
+    rows = [{"translation": {"en": s, "de": t}, "note": [7]} for s, t in EXPECTED]
     dataset = datasets.Dataset.from_list(rows)
     dataset.to_parquet(tmp_path / "a.parquet")
     dataset.save_to_disk(tmp_path / "saved")

@@ -96,6 +96,15 @@ def test_every_format_holds_the_same(what, ending, tmp_path):
 
 
 @pytest.mark.parametrize("what", READ)
+def test_every_task_reads_a_table_in_its_encoding(what, tmp_path):
+    file = write(ROWS[what], tmp_path, "csv")
+    names = {name: name for name in ROWS[what][0]} if what == "pairs" else {}
+    expected = str(READ[what](file, **names))
+    file.write_bytes(file.read_text("utf-8").encode("cp949"))
+    assert str(READ[what](file, encoding="cp949", **names)) == expected
+
+
+@pytest.mark.parametrize("what", READ)
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "dataset"])
 def test_a_missing_column_names_the_setting(what, ending, tmp_path):
     file = write(ROWS[what], tmp_path, ending)
@@ -110,6 +119,9 @@ def test_an_unknown_format_and_an_unused_delimiter_name_the_setting(what, tmp_pa
     file = write(ROWS[what], tmp_path, "jsonl")
     with pytest.raises(ValueError, match=r"takes no data\.delimiter"):
         READ[what](file, delimiter=";")
+    parquet = write(ROWS[what], tmp_path, "parquet")
+    with pytest.raises(ValueError, match=r"the format parquet takes no data\.encoding"):
+        READ[what](parquet, encoding="cp949")
     if what != "language":  # any other file is a text
         other = file.rename(tmp_path / "table.xyz")
         with pytest.raises(

@@ -86,21 +86,27 @@ def _is_file(argument: str) -> bool:
 
 
 def _lines(stream: BinaryIO, name: str, objects: bool, columns: int) -> Iterator[Record]:
-    for number, line in enumerate(stream, 1):
-        place = f"line {number} of {name}"
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{place} is not UTF-8: {error.reason} at byte {error.start + 1}; "
-                "convert it, for example with iconv -t UTF-8"
-            ) from error
-        text = text.removeprefix("\ufeff" if number == 1 else "").rstrip("\r\n")
-        if objects:
-            if text.strip():
-                yield Record(_object(text, place), place)
-        else:
-            yield Record("\t".join(text.split("\t")[:columns]) if columns else text, place)
+    from regard.data.files import SURROGATE, decoded
+
+    content = decoded(stream)
+    try:
+        for number, line in enumerate(content, 1):
+            place = f"line {number} of {name}"
+            if wrong := SURROGATE.search(line):
+                raise ValueError(
+                    f"{place} is not UTF-8 at character {wrong.start() + 1}: convert it, for "
+                    "example with iconv -t UTF-8"
+                )
+            text = line.rstrip("\r\n")
+            if objects:
+                if text.strip():
+                    yield Record(_object(text, place), place)
+            else:
+                yield Record("\t".join(text.split("\t")[:columns]) if columns else text, place)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is not {error.encoding}: {error.reason}") from None
+    finally:
+        content.detach()  # the stream is its owner's to close
 
 
 def _object(text: str, place: str) -> dict[str, Any]:

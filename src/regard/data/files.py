@@ -1,7 +1,9 @@
 """Data files, possibly damaged or hostile: lines, npz arrays, and a report of bad lines."""
 
+import codecs
 import gzip
 import io
+import re
 import zipfile
 import zlib
 from collections import Counter
@@ -12,11 +14,21 @@ from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 
+from regard.core.names import did_you_mean
+
 GZIP = b"\x1f\x8b"  # the first bytes of a gzip file,
 ZSTD = b"\x28\xb5\x2f\xfd"  # and of a zstd file
 COMPRESSED = (".gz", ".zst")  # endings that come after that of the format
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-LONGEST_LINE = 256 << 20  # bytes
+BYTE_ORDER_MARKS = (  # the first bytes of a file, and its encoding; of UTF-32 before UTF-16
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, or a byte that was not decoded
+NULL = "a null character: text has none; if the file is UTF-16 or UTF-32, choose data.encoding"
+LONGEST_LINE = 256 << 20  # characters
 MOST_EXPANSION = 100  # times the size of a compressed file,
 SMALL = 256 << 20  # or this many bytes
 SHOWN = 20  # bad lines that are reported by number; the others are counted
@@ -46,31 +58,62 @@ def nearest_file(path: Path) -> str:
     return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 
-def lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (number from 1, bytes without the line end) of every line of a file.
+def lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
+    """Yield (number from 1, text without the line end) of every line of a file.
 
     Only a line feed ends a line, with or without a carriage return before it: U+2028 and the
-    like stay inside, so that aligned files stay aligned. A byte order mark is dropped.
+    like stay inside, so that aligned files stay aligned. Bytes that cannot be decoded become
+    surrogates, so that their line alone is bad.
+
+    Args:
+        path: the file, which may be compressed
+        encoding: of a file without a byte order mark; by default UTF-8
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError: with the name of the file
     """
     path = readable(path)
+    number = size = 0
     try:
-        with open_file(path) as stream:
-            number = size = 0
-            while line := stream.readline(LONGEST_LINE + 1):
+        with open_file(path) as stream, decoded(stream, encoding) as text:
+            while line := text.readline(LONGEST_LINE + 1):
                 number += 1
                 if len(line) > LONGEST_LINE:
-                    raise ValueError(f"{path}, line {number}, has over {LONGEST_LINE:,} bytes")
+                    raise ValueError(f"{path}, line {number}, has over {LONGEST_LINE:,} characters")
                 size += len(line)
                 check_expansion(path, size)
-                text = line.removesuffix(b"\n").removesuffix(b"\r")
-                yield number, text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
+                yield number, line.removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:  # of UTF-16 and UTF-32, where nothing after it is certain
+        raise ValueError(
+            f"{path}, after line {number}, is not {error.encoding}: {error.reason}"
+        ) from None
     except (EOFError, OSError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:  # not of gzip or zstd
             raise
         raise ValueError(f"{path} is damaged or truncated: {error}") from error
+
+
+def decoded(stream: BinaryIO, encoding: str | None = None) -> io.TextIOWrapper:
+    """The text of a stream, by its byte order mark if it has one, with the line ends as they are.
+
+    Args:
+        stream: at its start
+        encoding: of a stream without a mark; by default UTF-8
+
+    Raises:
+        ValueError: if the encoding is unknown
+    """
+    buffered: Any = stream if hasattr(stream, "peek") else io.BufferedReader(cast(Any, stream))
+    start = buffered.peek(4)
+    named = next((name for mark, name in BYTE_ORDER_MARKS if start.startswith(mark)), encoding)
+    try:
+        return io.TextIOWrapper(buffered, named or "utf-8", "surrogateescape", newline="\n")
+    except LookupError:
+        known = ("utf-8", "utf-16", "utf-16-le", "cp949", "euc-kr", "cp1252", "latin-1", "gb18030")
+        raise ValueError(
+            f"data.encoding = {encoding!r} is not a known encoding of texts"
+            f"{did_you_mean(str(encoding), known)}"
+        ) from None
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -94,19 +137,21 @@ def format_of(path: str | Path) -> str:
     return Path(path.stem if path.suffix in COMPRESSED else path.name).suffix[1:].lower()
 
 
-def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yield (number from 1, text) of every line of a file in UTF-8.
+def text_lines(path: str | Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
+    """Yield (number from 1, text) of every line of a file whose lines are all text.
 
     Raises:
-        ValueError: with the line and the byte, if it is in another encoding
+        ValueError: with the line and the character, if it is in another encoding
     """
-    for number, raw in lines(path):
-        try:
-            yield number, raw.decode("utf-8")
-        except UnicodeDecodeError as error:
+    for number, line in lines(path, encoding):
+        if wrong := SURROGATE.search(line):
             raise ValueError(
-                f"{path}, line {number}, is not UTF-8 at byte {error.start + 1}"
-            ) from None
+                f"{path}, line {number}, is not {encoding or 'UTF-8'} at character "
+                f"{wrong.start() + 1}"
+            )
+        if "\0" in line:
+            raise ValueError(f"{path}, line {number}, has {NULL}")
+        yield number, line
 
 
 def check_expansion(path: Path, size: int) -> None:

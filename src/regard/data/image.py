@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.columns import Columns, cell, read_records
 from regard.data.files import check_expansion, open_file, readable
 from regard.data.labelled import Labelled
-from regard.data.tables import find_format
+from regard.data.tables import Columns, cell, find_format, read_records
 
 FASHION = (
     *("t-shirt", "trouser", "pullover", "dress", "coat"),

@@ -10,10 +10,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from regard.data.columns import read_columns
 from regard.data.files import Bad, Report, check_expansion, readable
 from regard.data.pairs import Pairs
-from regard.data.tables import TABLES, find_format
+from regard.data.tables import TABLES, find_format, read_columns
 
 FOLD = re.compile(r"cv(\d)\d\d")  # the tag in the names of Pang & Lee's polarity dataset
 Input = TypeVar("Input")
@@ -77,6 +76,7 @@ def read_documents(
     text: int | str = "text",
     label: int | str = "label",
     format: str | None = None,
+    encoding: str | None = None,
     delimiter: str | None = None,
     bad: Bad = "refuse",
     classes: list[str] | None = None,
@@ -91,18 +91,21 @@ def read_documents(
         text: the column, or key, of the text, as in `read_table`
         label: the column, or key, of the class
         format: "zip" or a name of `TABLES`; by default, by the name of the path
-        delimiter: of a CSV or TSV, as in `read_table`
+        encoding, delimiter: of a CSV or TSV, as in `read_table`
         bad: "refuse" raises if a row is bad, "skip" leaves it out
         classes: those of a run, to number the labels by; those of the data if None
     """
     kind = find_format(path, format, (*TABLES, "zip"))
     if kind == "zip":
+        if encoding is not None:
+            raise ValueError(f"{path}: the format zip takes no data.encoding; leave it out")
         return _read_zip(readable(path), classes)
     rows: Any = read_columns(
         path,
         {"text": text, "label": label},
         Report(path),
         format=kind,
+        encoding=encoding,
         delimiter=delimiter,
         labels=["label"],
         bad=bad,
@@ -117,6 +120,7 @@ def read_labelled_pairs(
     right: int | str | None = None,
     label: int | str | None = None,
     format: str | None = None,
+    encoding: str | None = None,
     delimiter: str | None = None,
     bad: Bad = "refuse",
     classes: list[str] | None = None,
@@ -128,7 +132,7 @@ def read_labelled_pairs(
         left, right, label: columns, as in `read_table`; by default these names, and 0, 1 and 2 in
             a TSV
         format: a name of `TABLES`; by default, by the name of the path
-        delimiter: of a CSV or TSV, as in `read_table`
+        encoding, delimiter: of a CSV or TSV, as in `read_table`
         bad: "refuse" raises if a row is bad, "skip" leaves it out
         classes: those of a run, to number the labels by; those of the data if None
     """
@@ -138,8 +142,8 @@ def read_labelled_pairs(
         name: column if column is not None else place if kind == "tsv" else name
         for place, (name, column) in enumerate(given.items())
     }
-    options: Any = {"format": kind, "delimiter": delimiter, "labels": ["label"], "bad": bad}
-    rows = read_columns(path, wanted, Report(path), **options)
+    options: Any = {"format": kind, "encoding": encoding, "delimiter": delimiter}
+    rows = read_columns(path, wanted, Report(path), **options, labels=["label"], bad=bad)
     return Labelled.of((((one, two), name) for one, two, name in rows), classes)
 
 

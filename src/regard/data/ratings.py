@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.data.columns import Columns, read_records
-from regard.data.files import lines, readable
+from regard.data.files import lines
 from regard.data.profiles import Profiles
-from regard.data.tables import TABLES, find_format
+from regard.data.tables import TABLES, Columns, find_format, read_records
 
 GENRES = (
     *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime"),
@@ -109,6 +108,7 @@ def read_ratings(
     items: str | Path | None = None,
     title: str = "title",
     format: str | None = None,
+    encoding: str | None = None,
     delimiter: str | None = None,
 ) -> Ratings:
     """Read choices from a table with names of its columns.
@@ -124,12 +124,13 @@ def read_ratings(
         items: a table of profiles, with the same column `item`
         title: the column of `items` with display names, if there is one
         format: of `path`, a name of `TABLES`; by default, by the name
+        encoding: of the tables, as in `read_table`
         delimiter: of `path`, as in `read_table`
     """
     wanted = {"user": user, "item": item, "time": time, **({"rating": rating} if rating else {})}
-    rows = _table(path, wanted, format, delimiter)
-    user_table = _profiles(users, "user", user, rows)
-    item_table = _profiles(items, "item", item, rows)
+    rows = _table(path, wanted, format, encoding, delimiter)
+    user_table = _profiles(users, "user", user, rows, encoding)
+    item_table = _profiles(items, "item", item, rows, encoding)
     titles = {name: fields.pop(title) for name, fields in item_table.items() if title in fields}
     events = []
     for number, row in rows:
@@ -150,13 +151,17 @@ def _columns(table: Mapping[str, Mapping[str, str]]) -> dict[str, Sequence[str]]
 
 
 def _profiles(
-    path: str | Path | None, what: str, key: str, choices: Iterable[tuple[int, Mapping[str, str]]]
+    path: str | Path | None,
+    what: str,
+    key: str,
+    choices: Iterable[tuple[int, Mapping[str, str]]],
+    encoding: str | None,
 ) -> dict[str, dict[str, str]]:
     """The fields of each user or item: of a table, or none for those of the choices."""
     if path is None:
         return {row[key]: {} for _, row in choices}
     found: dict[str, dict[str, str]] = {}
-    for number, row in _table(path, {what: key}):
+    for number, row in _table(path, {what: key}, encoding=encoding):
         _new(found, row[key], what, path, number)
         found[row[key]] = {name: value for name, value in row.items() if name != key}
     return found
@@ -166,13 +171,16 @@ def _table(
     path: str | Path,
     wanted: Mapping[str, str],
     format: str | None = None,
+    encoding: str | None = None,
     delimiter: str | None = None,
 ) -> list[tuple[int, dict[str, str]]]:
     """All columns of a table, as texts, with the numbers of its rows."""
     rows = []
     columns = Columns(path, wanted, labels=wanted)
     kind = find_format(path, format, TABLES)
-    for number, record in read_records(path, columns, format=kind, delimiter=delimiter):
+    for number, record in read_records(
+        path, columns, format=kind, encoding=encoding, delimiter=delimiter
+    ):
         try:
             chosen = columns.texts(record)
         except ValueError as error:
@@ -185,9 +193,9 @@ def _table(
 def _rows(path: Path, separator: str, columns: int) -> list[tuple[int, list[str]]]:
     """Rows of a MovieLens file with their line numbers."""
     rows = []
-    for number, raw in lines(readable(path)):
-        if raw.strip():
-            row = raw.decode("latin-1").split(separator)
+    for number, line in lines(path, "latin-1"):
+        if line.strip():
+            row = line.split(separator)
             if len(row) != columns:
                 raise ValueError(f"{path}, line {number}: {len(row)} columns instead of {columns}")
             rows.append((number, row))

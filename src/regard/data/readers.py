@@ -7,11 +7,19 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from regard.data.columns import Columns, good_rows, pick_columns, read_columns
-from regard.data.files import Bad, Report, lines
+from regard.data.files import SURROGATE, Bad, Report, lines
 from regard.data.frames import read_frames
 from regard.data.pairs import Pairs
-from regard.data.tables import NOT_UTF8, TABLES, find_format, text_rows
+from regard.data.tables import (
+    TABLES,
+    Columns,
+    find_format,
+    good_rows,
+    not_decoded,
+    pick_columns,
+    read_columns,
+    text_rows,
+)
 
 Store = str | Path | None
 
@@ -37,6 +45,7 @@ def read_table(
     format: str | None = None,
     source: int | str | None = None,
     target: int | str | None = None,
+    encoding: str | None = None,
     delimiter: str | None = None,
     bad: Bad = "refuse",
     store: Store = None,
@@ -53,6 +62,7 @@ def read_table(
             or TSV, and where a dot goes one level down, as in "translation.en"; or by its number,
             from 0, in a CSV or TSV without names. By default "source", and 0 in a TSV
         target: the column of the target; by default "target", and 1 in a TSV
+        encoding: of a CSV, TSV or JSONL without a byte order mark; by default UTF-8
         delimiter: of a CSV or TSV; by default, the most frequent of , ; | and tab in the first
             line of a CSV, and a tab in a TSV, where spaces around another one are dropped
         bad: "refuse" raises if a row is bad, "skip" leaves it out; both are reported
@@ -65,7 +75,8 @@ def read_table(
         "source": defaults[0] if source is None else source,
         "target": defaults[1] if target is None else target,
     }
-    rows = read_columns(path, wanted, report, format=kind, delimiter=delimiter, bad=bad)
+    options: dict[str, Any] = {"encoding": encoding, "delimiter": delimiter, "bad": bad}
+    rows = read_columns(path, wanted, report, format=kind, **options)
     return Pairs.collect(rows, report, store=store)
 
 
@@ -74,6 +85,7 @@ def read_text(
     *,
     source: int | str = 0,
     target: int | str = 1,
+    encoding: str | None = None,
     delimiter: str | None = None,
     bad: Bad = "refuse",
     store: Store = None,
@@ -83,16 +95,21 @@ def read_text(
     The first line decides which; `delimiter` may be another text.
     """
     if delimiter is None:
-        first = next((raw for _, raw in lines(path)), b"")
-        delimiter = next((one for one in ("\t", "|||") if one.encode() in first), None)
+        first = next((line for _, line in lines(path, encoding)), "")
+        delimiter = next((one for one in ("\t", "|||") if one in first), None)
     if delimiter is None:
-        return read_fixed_width(path, bad=bad, store=store)
+        return read_fixed_width(path, encoding=encoding, bad=bad, store=store)
     columns: dict[str, Any] = {"source": source, "target": target, "delimiter": delimiter}
-    return read_table(path, format="tsv", **columns, bad=bad, store=store)
+    return read_table(path, format="tsv", encoding=encoding, **columns, bad=bad, store=store)
 
 
 def read_dictionary(
-    path: str | Path, *, stress: bool = True, bad: Bad = "refuse", store: Store = None
+    path: str | Path,
+    *,
+    stress: bool = True,
+    encoding: str | None = None,
+    bad: Bad = "refuse",
+    store: Store = None,
 ) -> Pairs:
     """Read a pronouncing dictionary in the format of CMUDict: `WORD  P H O N E M E S`.
 
@@ -113,11 +130,16 @@ def read_dictionary(
         word = re.sub(r"\(\d+\)$", "", word)
         return word, pronounced if stress else re.sub(r"\d", "", pronounced)
 
-    return _read_lines(path, parse, bad, store)
+    return _read_lines(path, parse, encoding, bad, store)
 
 
 def read_fixed_width(
-    path: str | Path, *, separator: str = "_", bad: Bad = "refuse", store: Store = None
+    path: str | Path,
+    *,
+    separator: str = "_",
+    encoding: str | None = None,
+    bad: Bad = "refuse",
+    store: Store = None,
 ) -> Pairs:
     """Read lines `source_target` whose separator is in a fixed column, padded with spaces."""
     width = None
@@ -135,18 +157,23 @@ def read_fixed_width(
         f"expected a tab, ||| or {separator!r} in a fixed column between source and target: choose "
         'data.delimiter or data.format, or give two aligned files as train = ["a.en", "a.de"]'
     )
-    return _read_lines(path, parse, bad, store, advice)
+    return _read_lines(path, parse, encoding, bad, store, advice)
 
 
 def read_aligned(
-    source: str | Path, target: str | Path, *, bad: Bad = "refuse", store: Store = None
+    source: str | Path,
+    target: str | Path,
+    *,
+    encoding: str | None = None,
+    bad: Bad = "refuse",
+    store: Store = None,
 ) -> Pairs:
     """Read pairs from the lines of two aligned files, plain or compressed."""
     report = Report(f"{source} and {target}")
 
-    def rows() -> Iterator[tuple[int, tuple[bytes, bytes]]]:
+    def rows() -> Iterator[tuple[int, tuple[str, str]]]:
         counts = [0, 0]
-        for left, right in zip_longest(lines(source), lines(target)):
+        for left, right in zip_longest(lines(source, encoding), lines(target, encoding)):
             counts[0] += left is not None
             counts[1] += right is not None
             if left is not None and right is not None:
@@ -157,14 +184,11 @@ def read_aligned(
                 f"{counts[0]} and {target} has {counts[1]}"
             )
 
-    def parse(sides: tuple[bytes, bytes]) -> tuple[str, ...] | None:
-        texts = []
-        for name, raw in zip(("source", "target"), sides, strict=True):
-            try:
-                texts.append(raw.decode("utf-8"))
-            except UnicodeDecodeError:
-                raise ValueError(NOT_UTF8.format(name)) from None
-        return pick(texts)
+    def parse(sides: tuple[str, str]) -> tuple[str, ...] | None:
+        for name, text in zip(("source", "target"), sides, strict=True):
+            if SURROGATE.search(text):
+                raise ValueError(not_decoded(name, encoding))
+        return pick(list(sides))
 
     pick = Columns(report.name, {"source": 0, "target": 1}).pick
     return Pairs.collect(good_rows(rows(), parse, report, bad), report, store=store)
@@ -205,6 +229,7 @@ READERS: dict[str, Callable[..., Pairs]] = {
 def _read_lines(
     path: str | Path,
     parse: Callable[[str], tuple[str, str] | None],
+    encoding: str | None,
     bad: Bad,
     store: Store,
     advice: str = "",
@@ -225,4 +250,5 @@ def _read_lines(
         pair = parse(line)
         return None if pair is None else pick(list(pair))
 
-    return Pairs.collect(good_rows(text_rows(path), parsed, report, bad), report, store=store)
+    rows = good_rows(text_rows(path, encoding), parsed, report, bad)
+    return Pairs.collect(rows, report, store=store)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.data import read_pairs
-from regard.data.columns import read_columns
 from regard.data.files import Report, text_lines
 from regard.data.labelled import Labelled
-from regard.data.tables import TABLES
+from regard.data.tables import TABLES, read_columns
 from regard.recipes import load_recipe
 from regard.studio.messages import Preview, Upload
 from regard.system.files import atomic_file

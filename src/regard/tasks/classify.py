@@ -342,7 +342,8 @@ def _read(data: Data, seed: int, classes: list[str] | None) -> Labelled[str]:
         # a few of NSMC's reviews are empty
         return read_documents(path, text=text, label=label, bad="skip", classes=classes)
     if data.path is not None:
-        options = data.model_dump(include={"text", "label", "format", "delimiter", "bad"})
+        columns = {"text", "label", "format", "encoding", "delimiter", "bad"}
+        options = data.model_dump(include=columns)
         return read_documents(data.path, **options, classes=classes)
     return generate_documents(data.count, seed=seed)
 

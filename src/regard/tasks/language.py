@@ -19,10 +19,9 @@ from regard.data import (
     load_tokenizer,
     train_tokenizer,
 )
-from regard.data.columns import read_columns
 from regard.data.datasets import data_file
 from regard.data.files import Report, format_of, text_lines
-from regard.data.tables import TABLES, find_format, is_saved_dataset
+from regard.data.tables import TABLES, find_format, is_saved_dataset, read_columns
 from regard.models import LanguageModel
 from regard.tasks.classification import table
 from regard.tasks.predictor import Predictor, check_inputs, check_traceable, field
@@ -366,11 +365,12 @@ def _read(data: Data, seed: int) -> str:
             {"text": data.text},
             Report(path),
             format=find_format(path, data.format, TABLES),
+            encoding=data.encoding,
             delimiter=data.delimiter,
             bad=data.bad,
         )
         return "".join(f"{text}\n" for (text,) in rows)
-    text = "\n".join(line for _, line in text_lines(path)) + "\n"
+    text = "\n".join(line for _, line in text_lines(path, data.encoding)) + "\n"
     if not text.strip():
         raise ValueError(f"{path} is empty")
     return text

@@ -393,7 +393,7 @@ def split_pairs(
 
 
 def _read_file(data: Data, classes: list[str] | None) -> LabelledPairs:
-    columns = {"left", "right", "label", "format", "delimiter", "bad"}
+    columns = {"left", "right", "label", "format", "encoding", "delimiter", "bad"}
     return read_labelled_pairs(str(data.path), **data.model_dump(include=columns), classes=classes)
 
 

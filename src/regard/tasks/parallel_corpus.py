@@ -45,6 +45,11 @@ class Data(Settings):
         None, description="column or key of the source; a number, from 0, if there are no names"
     )
     target: int | str | None = Field(None, description="column or key of the target")
+    encoding: str | None = Field(
+        None,
+        description="of a csv, tsv or jsonl, such as cp949; by default by its byte order mark, or "
+        "UTF-8",
+    )
     delimiter: str | None = Field(
         None, description="between columns of csv, tsv and txt; by default found in the first line"
     )
@@ -159,10 +164,14 @@ def _key(data: Data, files: str | list[str]) -> list[Any]:
     names = [files] if isinstance(files, str) else files
     about = [Path(name).stat() for name in names if Path(name).exists()]
     options = data.model_dump(include={"format", "source", "target", "delimiter", "bad"})
+    if data.encoding is not None:
+        options["encoding"] = data.encoding
     return [names, [[one.st_size, one.st_mtime_ns] for one in about], options]
 
 
 def _parse(data: Data, split: str, files: str | list[str], options: dict[str, Any]) -> Pairs:
+    if data.encoding is not None:
+        options["encoding"] = data.encoding
     if not isinstance(files, str):
         if len(files) != 2:
             raise ValueError(f"[data] {split} takes one file or two, got {len(files)}")

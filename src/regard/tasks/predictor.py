@@ -131,7 +131,7 @@ class Predictor(Protocol):
         files = "path" if "path" in kind.model_fields else "train"
         kept = {name: own[name] for name in COLUMNS if name in own}
         if format_of(str(own.get(files))) == format_of(path):
-            kept |= {name: own[name] for name in ("format", "delimiter") if name in own}
+            kept |= {name: own[name] for name in ("format", "encoding", "delimiter") if name in own}
         return read_settings(kind, {**kept, files: str(path), **settings}, "data")
 
 

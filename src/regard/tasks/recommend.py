@@ -35,6 +35,11 @@ class Data(Settings):
     format: Literal["csv", "tsv", "jsonl", "parquet", "dataset"] | None = Field(
         None, description="of the table at path; by default, by the name"
     )
+    encoding: str | None = Field(
+        None,
+        description="of a csv, tsv or jsonl, such as cp949; by default by its byte order mark, or "
+        "UTF-8",
+    )
     delimiter: str | None = Field(
         None, description="between columns of a csv or tsv; by default found in its first line"
     )
@@ -257,6 +262,7 @@ def _read(data: Data, seed: int) -> Ratings:
         items=data.items,
         title=data.title,
         format=data.format,
+        encoding=data.encoding,
         delimiter=data.delimiter,
     )
 

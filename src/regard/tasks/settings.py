@@ -22,6 +22,11 @@ class Table(Settings):
     format: Literal["csv", "tsv", "jsonl", "parquet", "dataset"] | None = Field(
         None, description="by default, by the name; dataset is a directory of save_to_disk"
     )
+    encoding: str | None = Field(
+        None,
+        description="of a csv, tsv or jsonl, such as cp949; by default by its byte order mark, or "
+        "UTF-8",
+    )
     delimiter: str | None = Field(
         None, description="between columns of a csv or tsv; by default found in its first line"
     )
