@@ -1,10 +1,13 @@
 """`regard see`: terminal, figure and page of a run and of a stored trace; clear refusals."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+import regard
 from regard.cli import main
 from regard.core.map import AttentionMap
 from regard.data import train_tokenizer
@@ -108,7 +111,7 @@ def test_a_trace_that_is_not_there_is_said_to_be_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["see", str(tmp_path / "none.attn")]) == 1
-    assert "is neither a run directory nor a trace file" in capsys.readouterr().err
+    assert "is neither a run directory, a checkpoint nor a trace file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["see", "translate"])
@@ -193,3 +196,77 @@ def test_every_example_of_a_stored_trace_is_seen(tmp_path: Path, capsys) -> None
         assert word in capsys.readouterr().out
     assert main(["see", str(file), "--example", "3"]) == 1
     assert "--example should be from 1 to 2, got 3" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------ checkpoints
+
+SENTENCE = "the animal was tired because the animal"
+
+
+@pytest.mark.parametrize("kind", ["encoder", "causal", "encoder_decoder"])
+def test_a_checkpoint_is_seen_in_every_form(
+    kind: str, checkpoint: Callable[[str], Path], tmp_path: Path, capsys: Any
+) -> None:
+    model, files = (
+        str(checkpoint(kind)),
+        [tmp_path / f"a{end}" for end in (".png", ".html", ".attn")],
+    )
+    more = [] if kind == "encoder" else ["--generate", "3"]
+    outs = [part for file in files for part in ("--out", str(file))]
+    assert main(["see", model, SENTENCE, *more, *outs]) == 0
+    assert all(file.stat().st_size > 1000 for file in files)
+    stored = regard.load_trace(files[2])
+    assert len(stored.about.get("written", [])) == (0 if kind == "encoder" else 3)
+    capsys.readouterr()
+    assert main(["see", model, SENTENCE, *more, "--layer", "1", "--head", "2"]) == 0
+    assert (
+        "animal" in capsys.readouterr().out.replace("\n", "").replace(" ", "") or kind != "encoder"
+    )
+    assert main(["see", model, SENTENCE, *more, "--summary"]) == 0
+    out = capsys.readouterr().out
+    patterns = ("previous token", "same token", "first token", "induction", "widest", "sharpest")
+    assert [out.count(f"\n{pattern}") for pattern in patterns] == [3] * 6
+
+
+def test_an_image_file_is_seen(
+    checkpoint: Callable[[str], Path], tmp_path: Path, capsys: Any
+) -> None:
+    from PIL import Image
+
+    Image.linear_gradient("L").save(tmp_path / "a.png")
+    assert main(["see", str(checkpoint("image")), str(tmp_path / "a.png"), "--layer", "0"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(("good (", "bad ("))
+    assert "1,1" in out
+
+
+def test_words_are_joined_and_special_tokens_are_greyed(
+    checkpoint: Callable[[str], Path], tmp_path: Path, capsys: Any
+) -> None:
+    model = str(checkpoint("encoder_decoder"))
+    files = [str(tmp_path / name) for name in ("a.attn", "b.attn", "a.html")]
+    assert main(["see", model, SENTENCE, "--out", files[0], "--out", files[2]]) == 0
+    assert main(["see", model, SENTENCE, "--words", "--out", files[1]]) == 0
+    pieces, words = (regard.load_trace(file).tokens["source"] for file in files[:2])
+    assert words == [*SENTENCE.split(), "</s>"]
+    assert len(pieces) > len(words)
+    assert f'"special":[[{len(pieces) - 1}]' in Path(files[2]).read_text().replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere", "text"], "--hub downloads"),
+        (["{encoder}", "text", "--generate", "2"], "does not write"),
+        (["{encoder}", "text", "--beam", "2"], "--beam is not an option of the task pretrained"),
+        (["{encoder}"], "give INPUT"),
+        (["{encoder}", "text", "--summary", "--out", "a.png"], "without --out"),
+        (["{image}", "text"], "No such file"),
+    ],
+)
+def test_what_a_checkpoint_does_not_take_is_said(
+    arguments: list[str], message: str, checkpoint: Callable[[str], Path], capsys: Any
+) -> None:
+    names = {f"{{{kind}}}": str(checkpoint(kind)) for kind in ("encoder", "image")}
+    assert main(["see", *(names.get(each, each) for each in arguments)]) in (1, 2)
+    assert message in capsys.readouterr().err

@@ -55,7 +55,7 @@ def test_maps_are_those_of_eager_and_every_row_and_column_has_a_token(kind, chec
         assert [len(trace.tokens[side]) for side in (call.queries, call.keys)] == [*call.shape[1:]]
     if predictor.writes:
         assert len(trace.about["written"]) == 5
-        assert trace.about["written"] == predictor.predict([input], generate=5)[0].ids
+        assert trace.about["written"] == predictor.predict([input], length=5)[0].ids
 
 
 @pytest.mark.parametrize("kind", ["causal", "bytes", "encoder_decoder"])

@@ -43,6 +43,7 @@ from regard.analysis.heads import (
     similarity,
     sink_mass,
 )
+from regard.analysis.patterns import HeadPattern, head_patterns
 from regard.analysis.steps import Steps, attention_steps
 from regard.analysis.words import by_words, merge_words, word_groups, word_labels
 
@@ -53,6 +54,7 @@ __all__ = [
     "Gold",
     "HeadChange",
     "HeadDiagnostics",
+    "HeadPattern",
     "HeadSums",
     "Pairs",
     "Steps",
@@ -67,6 +69,7 @@ __all__ = [
     "faithfulness",
     "gradients",
     "head_importance",
+    "head_patterns",
     "kendall",
     "links",
     "merge_words",

@@ -17,7 +17,7 @@ from regard.cli.options import (
     flag,
     option,
 )
-from regard.cli.output import check_output
+from regard.cli.output import check_output, one_line
 from regard.cli.predict import check_given
 
 if TYPE_CHECKING:
@@ -28,7 +28,11 @@ SUFFIXES = (".png", ".svg", ".html", ".attn")
 
 def see(
     source: Annotated[
-        Path, typer.Argument(metavar="RUN|FILE.attn", help="A run directory, or a stored trace.")
+        Path,
+        typer.Argument(
+            metavar="RUN|MODEL|FILE.attn",
+            help="A run directory, a Hugging Face checkpoint, or a stored trace.",
+        ),
     ],
     inputs: Annotated[
         list[str] | None,
@@ -48,6 +52,16 @@ def see(
     ] = None,
     layer: Annotated[int | None, option("Only attention N of these, from 0.", "N", 0)] = None,
     head: Annotated[int | None, option("Only head N, from 0 as on the page.", "N", 0)] = None,
+    summary: Annotated[
+        bool, flag("--summary", "List the heads worth looking at, instead of maps.")
+    ] = False,
+    words: Annotated[bool, flag("--words", "Join the tokens of each word.")] = False,
+    generate: Annotated[
+        int | None, option("MODEL: let it write up to N tokens.", "N", 1, 10**6)
+    ] = None,
+    hub: Annotated[
+        bool, flag("--hub", "MODEL is a name of the Hugging Face hub: download it.")
+    ] = False,
     text: Text = False,
     language: Annotated[str | None, option("Language of the page.", "en|ko", name="--lang")] = None,
     beam: Beam = None,
@@ -73,25 +87,28 @@ def see(
     for name, given in (("--checkpoints", checkpoints), ("--lang", language)):
         if given and not pages:
             raise typer.BadParameter(f"{name} needs --out FILE.html")
-    options = {name: value for name, value in (("beam", beam), ("count", count)) if value}
+    if summary and files:
+        raise typer.BadParameter("--summary is printed: use it without --out")
+    given = (("beam", beam), ("count", count), ("generate", generate))
+    options = {name: value for name, value in given if value}
     several: Any = None
     if source.is_file():
         if inputs or options or checkpoints:
             raise typer.BadParameter(
-                f"{source.name} is a stored trace: INPUT, --beam, --count and --checkpoints are "
-                "for runs"
+                f"{source.name} is a stored trace: INPUT, --beam, --count, --generate and "
+                "--checkpoints are for models"
             )
         traces = [_stored(source, example)]
-    elif not source.exists():
+    elif not source.exists() and not hub:
         from regard.training.run_directory import nearest_run
 
         raise FileNotFoundError(
-            f"{source} is neither a run directory nor a trace file{nearest_run(source)}"
+            f"{source} is neither a run directory, a checkpoint nor a trace file"
+            f"{nearest_run(source)}; --hub downloads a model of that name"
         )
     else:
-        predictor, parsed = _inputs(
-            source, inputs or [], example, text, figure=bool(files), device=device
-        )
+        predictor = _predictor(source, device, hub)
+        parsed = _inputs(source, predictor, inputs or [], example, text, figure=bool(files))
         if checkpoints and predictor.task != "translate":
             raise typer.BadParameter("--checkpoints is for runs of the task translate")
         check_given(predictor, options, "trace")
@@ -99,7 +116,7 @@ def see(
             options.setdefault("beam", 5)
         traces = [predictor.trace(one, **options) for one in parsed]
         if not any(trace.calls for trace in traces):
-            kind = predictor.config.model.get("kind", "")
+            kind = "" if predictor.config is None else predictor.config.model.get("kind", "")
             raise ValueError(
                 f"{source}: this{f' {kind}' if kind else ''} model has no attention, so there is "
                 "nothing to see; regard predict shows what it answers"
@@ -108,7 +125,13 @@ def see(
             print("reading checkpoints", file=sys.stderr)
             several = predictor.trace_checkpoints(source, parsed[0], **options)
     traces = [_selected(trace, attention, layer, head) for trace in traces]
-    if not files:
+    if words:
+        from regard.analysis import by_words
+
+        traces = [by_words(trace) for trace in traces]
+    if summary:
+        print(_summary(traces[0]))
+    elif not files:
         traces[0].show()
     for file in files:
         _write(traces, several, file, language or "en")
@@ -125,22 +148,22 @@ def _stored(file: Path, example: int | None) -> "Trace":
     return trace.of((example or 1) - 1) if trace.batch is not None else trace
 
 
+def _predictor(source: Path, device: str, hub: bool) -> Any:
+    from regard.tasks import load, load_pretrained
+
+    if hub:
+        return load_pretrained(str(source), device=device, hub=True)
+    return load(source, device=device)
+
+
 def _inputs(
-    run: Path,
-    given: list[str],
-    example: int | None,
-    text: bool,
-    *,
-    figure: bool,
-    device: str,
-) -> tuple[Any, list[Any]]:
-    """Return the predictor of a run, and what to show: an input, or examples of its test data."""
-    from regard.tasks import load
+    run: Path, predictor: Any, given: list[str], example: int | None, text: bool, *, figure: bool
+) -> list[Any]:
+    """Return what to show: an input, or examples of the test data of the run."""
     from regard.visual.views import VIEWS
 
     if given and example is not None:
         raise typer.BadParameter("give INPUT or --example, not both")
-    predictor = load(run, device=device)
     if not given:
         view = VIEWS.get(predictor.task)
         last = example or (view.together if view is not None and figure else 1)
@@ -152,11 +175,11 @@ def _inputs(
             raise ValueError(f"--example should be from 1 to {len(found)}, got {example}")
         if not found:
             raise ValueError(f"{run} has no test examples: give INPUT")
-        return predictor, found[-1:] if example is not None else found
+        return found[-1:] if example is not None else found
     records = list(read_records(given, predictor.task, text=text))
     if len(records) != 1:
         raise ValueError(f"{' '.join(given)} should be one input, got {len(records)}")
-    return predictor, [predictor.parse(records[0].given)]
+    return [predictor.parse(records[0].given)]
 
 
 def _selected(
@@ -180,6 +203,20 @@ def _selected(
             raise ValueError(f"--head should be from 0 to {last}, got {head}")
         trace = trace.select(heads=[head])
     return trace
+
+
+def _summary(trace: "Trace") -> str:
+    """Return a row for each head that is among the first ones in a pattern."""
+    from regard.analysis import head_patterns
+
+    rows = [("pattern", "attention", "head", "value")]
+    for one in head_patterns(trace):
+        unit = " nats" if one.pattern in ("widest", "sharpest") else ""
+        rows.append((one.pattern, one.name, str(one.head), f"{one.value:.2f}{unit}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    title = str(trace.about.get("title", ""))
+    return "\n".join([*([one_line(title)] if title else []), *lines])
 
 
 def _write(

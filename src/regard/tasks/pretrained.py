@@ -74,9 +74,7 @@ def load_pretrained(
         raise ImportError("Hugging Face models need: pip install '.[transformers]'") from None
     path = Path(folder)
     if hub and not path.exists():
-        from huggingface_hub import snapshot_download
-
-        path = Path(snapshot_download(str(folder), allow_patterns=list(DOWNLOADED)))
+        path = _download(str(folder))
     kind = _model_class(path, transformers)
     _check_weights(path)
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -129,15 +127,15 @@ class PretrainedPredictor(Predictor):
         return self.kind in ("causal", "encoder_decoder")
 
     @torch.no_grad()
-    def predict(self, inputs: Sequence[str], *, generate: int = LONGEST_OUTPUT) -> list[Answer]:
+    def predict(self, inputs: Sequence[str], *, length: int = LONGEST_OUTPUT) -> list[Answer]:
         """Return what the model says about each input.
 
         Args:
             inputs: texts, or paths of images
-            generate: how many tokens to write at most, for models that write
+            length: how many tokens to write at most, for models that write
         """
         check_inputs(inputs, "images" if self.kind == "image" else "texts")
-        return [self._answer(self.encode(one), generate) for one in inputs]
+        return [self._answer(self.encode(one), length) for one in inputs]
 
     def trace(
         self,
@@ -243,9 +241,9 @@ class PretrainedPredictor(Predictor):
 
     # ------------------------------------------------------------------------ one input
 
-    def _answer(self, inputs: dict[str, Tensor], generate: int) -> Answer:
+    def _answer(self, inputs: dict[str, Tensor], length: int) -> Answer:
         if self.writes:
-            ids = self._write(inputs, generate)
+            ids = self._write(inputs, length)
             before = inputs["input_ids"][0].tolist() if self.kind == "causal" else []
             text = self.tokenizer.decode([*before, *ids], skip_special_tokens=True)
             return Answer(text, self.tokens(ids), ids)
@@ -263,10 +261,10 @@ class PretrainedPredictor(Predictor):
         }
         return Answer(next(iter(shares)), probabilities=shares)
 
-    def _write(self, inputs: dict[str, Tensor], generate: int) -> list[int]:
+    def _write(self, inputs: dict[str, Tensor], length: int) -> list[int]:
         """The ids that the model writes after its prompt, or for its source."""
         before = inputs["input_ids"].shape[1] if self.kind == "causal" else 1
-        count = generate if self.longest is None else min(generate, self.longest - before)
+        count = length if self.longest is None else min(length, self.longest - before)
         if count < 1:
             return []
         options: dict[str, Any] = {"max_new_tokens": count, "do_sample": False}
@@ -384,6 +382,16 @@ def kind_of(model: Any) -> Kind:
     if model.config.is_encoder_decoder and model.can_generate():
         return "encoder_decoder"
     return "causal" if model.can_generate() else "encoder"
+
+
+def _download(name: str) -> Path:
+    """The folder of a model of the hub, fetched unless it is there already."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(DOWNLOADED)))
+    except Exception as error:  # of names, rights, connections
+        raise OSError(f"{name} cannot be downloaded from the hub: {error}") from error
 
 
 def _model_class(path: Path, transformers: Any) -> Any:

@@ -221,6 +221,10 @@ def _draw_node(traces: Sequence[Trace], path: str | Path | None) -> "Figure":
 # ------------------------------------------------------------------------------ memory
 
 
+def _show_titled(trace: Trace, **options: Any) -> str:
+    return _with_title(trace, show_maps(trace, **options))
+
+
 def _show_tape(trace: Trace, **options: Any) -> str:
     return _with_title(trace, show_maps(trace, **options) if trace.calls else "no memory to see")
 
@@ -293,6 +297,7 @@ VIEWS = {
     "memory": View(_show_tape, _draw_tape),
     "image": View(_show_image, _draw_images, together=12),
     "language": View(show_maps),
+    "pretrained": View(_show_titled),
     "hard": View(_show_choice, _draw_choices, together=11),
 }
 """By `about["task"]`; a task of your own may add itself."""

@@ -73,6 +73,7 @@ def payload(traces: Mapping[str, Trace], *, language: str, chunks: Chunks) -> di
         "output": str(about.get("translation", about.get("title", ""))),
         "curve": "root" if longest > MANY_KEYS else "linear",
         "labels": labels.lists,
+        "special": labels.special,
         "missed": list(dict.fromkeys(str(each) for one in ready.values() for each in one.missed)),
         "traces": shown,
         **_first_view(last, shown[-1]["calls"]),
@@ -85,16 +86,26 @@ class _Limits:
 
 
 class _Labels:
-    """Lists of tokens, without duplicates."""
+    """Lists of tokens, without duplicates, and which of them are special."""
 
     def __init__(self) -> None:
         self.lists: list[list[str]] = []
+        self.special: list[list[int]] = []
 
-    def index(self, tokens: Sequence[str]) -> int:
+    def index(self, tokens: Sequence[str], special: Sequence[bool]) -> int:
         wanted = [str(token) for token in tokens]
         if wanted not in self.lists:
             self.lists.append(wanted)
+            places = enumerate(special) if len(special) == len(wanted) else ()
+            self.special.append([place for place, is_special in places if is_special])
         return self.lists.index(wanted)
+
+
+def _special(trace: Trace, side: str) -> list[bool]:
+    """Whether each token of a side is special, such as [CLS], where the trace says so."""
+    sides = trace.about.get("special")
+    marks = sides.get(side) if isinstance(sides, dict) else None
+    return marks if isinstance(marks, list) else []
 
 
 def _one_example(trace: Trace) -> Trace:
@@ -141,8 +152,8 @@ def _call(
         "shortName": short_names[call.name],
         "queries": call.queries,
         "keys": call.keys,
-        "queryLabels": labels.index(queries),
-        "keyLabels": labels.index(keys),
+        "queryLabels": labels.index(queries, _special(trace, call.queries)),
+        "keyLabels": labels.index(keys, _special(trace, call.keys)),
         "heads": call.heads,
         "rows": call.shape[-2],
         "columns": call.shape[-1],

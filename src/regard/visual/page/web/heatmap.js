@@ -132,15 +132,17 @@ export class Heatmap extends Panel {
 
   names(context, top, bottom, left, right) {
     const [queries, keys] = this.view.labels;
+    const [specialQueries, specialKeys] = this.view.special;
+    const [plain, soft] = [css(this, "--ink"), css(this, "--soft")];
     const { cell, x, y } = this.window;
     const every = Math.max(1, Math.ceil(13 / cell));
     context.font = FONT;
-    context.fillStyle = css(this, "--ink");
     context.textBaseline = "middle";
     context.textAlign = "right";
     for (let query = Math.ceil(top / every) * every; query < bottom; query += every) {
       const place = this.top + (query + 0.5 - y) * cell;
       if (place < this.top || place > this.top + this.plotHeight) continue;
+      context.fillStyle = specialQueries.has(query) ? soft : plain;
       context.fillText(cut(context, tokenText(queries[query]), this.left - 8), this.left - 6, place);
     }
     context.textAlign = this.flat ? "center" : "left";
@@ -151,6 +153,7 @@ export class Heatmap extends Panel {
       context.translate(place, this.top - 6);
       if (!this.flat) context.rotate(-Math.PI / 2);
       const label = this.flat ? tokenText(keys[key]) : cut(context, tokenText(keys[key]), this.top - 8);
+      context.fillStyle = specialKeys.has(key) ? soft : plain;
       context.fillText(label, 0, this.flat ? -4 - LINE * ((key / every) % this.levels) : 0);
       context.restore();
     }

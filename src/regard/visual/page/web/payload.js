@@ -29,6 +29,11 @@ export class Payload {
     return [this.data.labels[call.queryLabels], this.data.labels[call.keyLabels]];
   }
 
+  /** The places of special tokens, such as [CLS], among the labels of each side. */
+  special(call) {
+    return [call.queryLabels, call.keyLabels].map((labels) => new Set(this.data.special[labels]));
+  }
+
   /** The arrays of a bundle: {chunk, arrays: [[name, type, length], …]}. */
   async arrays(bundle) {
     const bytes = await inflate(await this.chunk(bundle.chunk));

@@ -69,15 +69,18 @@ export class Strip extends Panel {
 
   words() {
     const [queries, keys] = this.view.labels;
+    const [specialQueries, specialKeys] = this.view.special;
     const [shownQueries, shownKeys] = this.selected();
     this.places = { query: new Map(), key: new Map() };
-    for (const [side, labels, indices] of [["query", queries, shownQueries], ["key", keys, shownKeys]]) {
+    for (const [side, labels, special, indices] of [
+      ["query", queries, specialQueries, shownQueries], ["key", keys, specialKeys, shownKeys],
+    ]) {
       let before = -1;
       const words = [];
       for (const index of indices) {
         if (index !== before + 1) words.push(element("span", { class: "gap", role: "presentation" }, "…"));
         const word = element("span", {
-          class: "word", role: "option", id: `${this.view.prefix}-${side}-${index}`, dir: "auto",
+          class: special.has(index) ? "word special" : "word", role: "option", id: `${this.view.prefix}-${side}-${index}`, dir: "auto",
           "aria-selected": "false", "data-index": index,
         });
         word.textContent = tokenText(labels[index]);

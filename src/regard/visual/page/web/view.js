@@ -61,6 +61,11 @@ export class View extends EventTarget {
     return this.payload.labels(this.about);
   }
 
+  /** The places of special tokens among the queries and keys. */
+  get special() {
+    return this.payload.special(this.about);
+  }
+
   text(key, values) {
     return translate(this.language, key, values);
   }
