@@ -108,7 +108,9 @@ def _write(path: Path, found: dict[str, Any]) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as part:
-        part.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.write_text(
+            json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
+        )
 
 
 def _names(text: str) -> list[str]:

@@ -45,9 +45,12 @@ _IMPORTED_AS = {"PIL": "pillow", "sklearn": "scikit-learn"}
 
 
 def doctor(as_json: Json = False) -> None:
-    """Print versions, threads, kernels, and paths of typical calls."""
+    """Print versions and whether they were tested, threads, kernels, and paths of typical calls."""
+    from regard.system.compatibility import of_this_machine
+
     report = {
         "versions": versions(),
+        "compatibility": of_this_machine(),
         "machine": machine(),
         "kernels": kernels(),
         "paths": paths(),
@@ -73,10 +76,12 @@ def machine() -> dict[str, Any]:
     """Return what torch may use here: processors, their instructions, threads, accelerators."""
     import torch
 
+    from regard.system.posix import processors
+
     return {
         "system": platform.platform(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        "processors": _processors(),
+        "processors": processors(),
         "threads": torch.get_num_threads(),
         "threads between operations": torch.get_num_interop_threads(),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
@@ -136,6 +141,9 @@ def as_text(report: dict[str, Any]) -> str:
     lines = ["versions"]
     for name, number in report["versions"].items():
         lines.append(f"  {name:<28}{number or 'not installed: ' + install_hint(name)}")
+    lines.append("compatibility")
+    for name, text in report["compatibility"].items():
+        lines += _wrapped(f"  {name:<28}", text)
     lines.append("machine")
     lines += [f"  {name:<28}{_word(value)}" for name, value in report["machine"].items()]
     able = "available" if report["kernels"]["available"] else "not available"
@@ -156,12 +164,6 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _processors() -> int | None:
-    if hasattr(os, "sched_getaffinity"):  # Linux: those this process may run on
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
 
 
 def _word(value: object) -> str:

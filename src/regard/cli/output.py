@@ -15,12 +15,20 @@ _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 def prepare_streams() -> None:
-    """Make the standard streams take any text: closed ones discard it, narrow ones escape it."""
+    """Make the standard streams take any text: UTF-8, except on a terminal, which may be narrow.
+
+    A terminal, and PYTHONIOENCODING, choose their own encoding; what it lacks is escaped. A stream
+    that is closed discards what is written.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-    with contextlib.suppress(AttributeError):  # a stream that a program has put in its place
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    chosen = "PYTHONIOENCODING" in os.environ
+    for name, errors in (("stdin", "strict"), ("stdout", "backslashreplace"), ("stderr", None)):
+        stream = getattr(sys, name)
+        encoding = stream.encoding if chosen or stream.isatty() else "utf-8"
+        with contextlib.suppress(AttributeError):  # a stream that a program has put in its place
+            stream.reconfigure(encoding=encoding, errors=errors or stream.errors)
 
 
 def sanitize(text: str) -> str:

@@ -38,7 +38,7 @@ def predict_files(
     for number, (file, target) in enumerate(left, start=1):
         for part in folder.glob(f"{UNFINISHED}*-{target.name}"):
             part.unlink(missing_ok=True)
-        with atomic_file(target) as part, part.open("w", encoding="utf-8") as stream:
+        with atomic_file(target) as part, part.open("w", encoding="utf-8", newline="\n") as stream:
             stream.writelines(f"{line}\n" for line in answers(file))
         status.show(f"rank {rank}: {number} of {len(left)} files")
     seconds = time.monotonic() - status.start

@@ -6,11 +6,11 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
+
+from regard.system import torch_internals
+from regard.system.torch_internals import FakeTensor
 
 Result = TypeVar("Result")
-
-_TRACERS = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)
 
 BLOCK_ELEMENTS = 2**23
 """The numbers in a block: 32 MB in float32.
@@ -105,10 +105,7 @@ def in_functorch() -> bool:
     """Whether a `torch.func` transform or forward-mode AD is active."""
     if torch.compiler.is_compiling():
         return False  # the compiler applies such transforms itself
-    return (
-        torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-    )
+    return torch_internals.is_transformed()
 
 
 def can_inspect_values(*tensors: Tensor) -> bool:
@@ -119,6 +116,6 @@ def can_inspect_values(*tensors: Tensor) -> bool:
     """
     if torch.compiler.is_compiling() or in_functorch():
         return False
-    if torch._C._len_torch_dispatch_stack() and any(map(torch._C._get_dispatch_mode, _TRACERS)):
+    if torch_internals.is_traced():
         return False
     return not any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in tensors)

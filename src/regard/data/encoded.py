@@ -131,7 +131,7 @@ def _store(pairs: Pairs, source: Tokenizer | None, target: Tokenizer, store: Pat
         if not (store / KEY).is_file() or (store / KEY).read_text("utf-8") != key:
             _clear(store)
             with atomic_file(store / KEY) as file:
-                file.write_text(key, encoding="utf-8")
+                file.write_text(key, encoding="utf-8", newline="\n")
         if (store / LENGTHS).is_file():
             return
         remove_unfinished(store)

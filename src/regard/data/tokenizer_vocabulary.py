@@ -28,7 +28,9 @@ class StoredTokenizer:
         """Write a JSON file for `load_tokenizer`, atomically."""
         content = {"format": FORMAT, "version": VERSION, "kind": self.kind, "state": self.state()}
         with atomic_file(path) as part:
-            part.write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
+            part.write_text(
+                json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8", newline="\n"
+            )
 
     def __len__(self) -> int:
         raise NotImplementedError

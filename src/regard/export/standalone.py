@@ -40,7 +40,7 @@ def write_tokenizer_reader(folder: Path) -> None:
         return
     shutil.copyfile(TEMPLATES / "tokenizer.py", folder / "tokenizer.py")
     patterns = {kind: pattern(kind) for kind in sorted(kinds)}
-    (folder / PATTERNS).write_text(json.dumps(patterns, indent=1), encoding="utf-8")
+    (folder / PATTERNS).write_text(json.dumps(patterns, indent=1), encoding="utf-8", newline="\n")
 
 
 @cache

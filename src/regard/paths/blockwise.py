@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.core.blocks import block_rows, by_rows, can_inspect_values
 from regard.core.lower import DotScore, lower
 from regard.core.request import Request
 from regard.paths.additive import KernelScore, with_kernel
 from regard.paths.reference import context
+from regard.system.torch_internals import TorchDispatchMode
 
 
 def blockwise(request: Request) -> Tensor:

@@ -15,6 +15,10 @@ from regard.paths import additive, banded, block_sparse, capped, flex, fused, ga
 from regard.paths.blockwise import blockwise
 from regard.paths.kernels import compile as compiled
 from regard.paths.reference import reference
+from regard.system import torch_internals
+
+FLASH = "flash attention"
+WITH_FLASH = ("fused", "banded", "block_sparse")
 
 TINY = 64
 """Cells of a map up to which no fast path is worth its preparation."""
@@ -110,6 +114,11 @@ class Plan:
 def plan(request: Request, path: str = "auto") -> Plan:
     """The choice with its estimated cost, for one forward pass."""
     name, reason = choose(request, path)
+    if name in WITH_FLASH and request.query.is_cpu and torch_internals.functions(FLASH) is None:
+        reason += (
+            f"; torch's private kernels were not tested with torch {torch_internals.RELEASE}, so "
+            f"its public function takes over, without their speed"
+        )
     skips = name in ("banded", "capped", "additive_kernel")
     cells = banded.visible_cells(request) if skips else request.cells
     if name in ("block_sparse", "flex") and can_inspect_values(request.query):

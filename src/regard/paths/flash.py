@@ -12,26 +12,20 @@ half precision take 4 to 20 times as long as in float32; `is_causal` needs a pos
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from regard.paths.tile_plan import ALL, WHOLE, Tile, continued, covers, is_whole, split_causal
+from regard.system import torch_internals
 
 _HALF = (torch.float16, torch.bfloat16)
 
 
-@cache
 def kernels() -> tuple[Callable, Callable] | None:
-    """Forward and backward, or None: they are private to torch and may be absent from another."""
-    try:
-        return (
-            torch._scaled_dot_product_flash_attention_for_cpu,
-            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
-        )
-    except AttributeError:
-        return None
+    """Forward and backward, or None: they are private to torch and were not tested with it."""
+    return cast(Any, torch_internals.functions("flash attention"))
 
 
 def run(

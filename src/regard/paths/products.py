@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.paths.tile_plan import Tile, covers
+from regard.system import torch_internals
 
 SMALL = (1 << 11, 1 << 17)
 """Cells of a whole map, all heads: below, the flash kernel starts sooner; above, it is as fast."""
@@ -64,7 +65,11 @@ def differentiate_whole(
             return differentiate_whole(grad, query, key, value, weights, scale)
     g, q, k, v, w = (t.flatten(0, 1) for t in (grad, query, key, value, weights))
     slopes = torch.bmm(g, v.transpose(1, 2))  # of the weights
-    slopes = torch.ops.aten._softmax_backward_data.default(slopes, w, -1, w.dtype)
+    kernel = torch_internals.function("gradient of softmax")
+    if kernel is None:
+        slopes = w * (slopes - torch.linalg.vecdot(slopes, w).unsqueeze(-1))
+    else:
+        slopes = kernel(slopes, w, -1, w.dtype)
     dq, dk = _scaled(slopes, k, scale), _scaled(slopes.transpose(1, 2), q, scale)
     dv = torch.bmm(w.transpose(1, 2), g)
     return dq.view(query.shape), dk.view(key.shape), dv.view(value.shape)

@@ -13,6 +13,7 @@ from regard.core.blocks import version_check
 from regard.paths import flash, products
 from regard.paths.formula import sdpa_fallback, second_gradients, visible_only
 from regard.paths.tile_plan import ALL, WHOLE, Tile, is_whole, pad_keys
+from regard.system import torch_internals
 
 
 def attend_tiles(
@@ -107,7 +108,7 @@ def runs_kernels(tensor: Tensor) -> bool:
 
 def _is_traced(tensor: Tensor) -> bool:
     """Whether a mode such as FakeTensorMode or make_fx is active: values cannot be inspected."""
-    return type(tensor) not in (Tensor, Parameter) or torch._C._len_torch_dispatch_stack() > 0
+    return type(tensor) not in (Tensor, Parameter) or torch_internals.any_dispatch_mode()
 
 
 class _Attend(torch.autograd.Function):

@@ -1,10 +1,6 @@
 """Trainings as processes of their own: they go on without the studio, and are found again."""
 
-import fcntl
 import json
-import os
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -17,6 +13,7 @@ from regard.recipes import load_recipe
 from regard.studio.messages import Point, Progress, Start
 from regard.studio.runs import checkpoints, read_log
 from regard.studio.settings import check_settings
+from regard.system import posix
 from regard.system.files import atomic_file
 from regard.tasks import TASKS
 from regard.training import read_config
@@ -37,7 +34,8 @@ class Jobs:
     """The trainings below one folder.
 
     A training holds a lock on its log, which ends with it: that is how it is known to run,
-    whatever started it or was restarted since.
+    whatever started it or was restarted since. Where there are no such locks, its process is
+    looked for.
 
     Args:
         home: the folder of new runs
@@ -88,7 +86,7 @@ class Jobs:
             self.folder.mkdir(parents=True, exist_ok=True)
             file = self.folder / f"{given.name}.toml"
             values = config.model_dump(mode="json", exclude_none=True)
-            file.write_text(tomli_w.dumps(values), "utf-8")
+            file.write_text(tomli_w.dumps(values), "utf-8", newline="\n")
             self._spawn(given.name, [str(file), "--out", str(run)])
         return given.name
 
@@ -112,11 +110,14 @@ class Jobs:
             raise RequestError(409, f"{name} was not started by the studio", "action")
         process = int(record["process"])
         if action == "pause":
-            os.killpg(process, signal.SIGSTOP)
+            if not posix.can_pause():
+                reason = "this system cannot pause a training: stop it, and resume it later"
+                raise RequestError(409, reason, "action")
+            posix.pause(process)
         else:
-            os.killpg(process, signal.SIGCONT)
+            posix.resume(process)
         if action == "stop":
-            os.killpg(process, signal.SIGINT)
+            posix.interrupt(process)
         self._write(name, {**record, "paused": action == "pause"})
 
     def state(self, name: str) -> str:
@@ -150,14 +151,7 @@ class Jobs:
     def is_alive(self, name: str) -> bool:
         """Return whether the process of a training is there."""
         log = self.folder / f"{name}.log"
-        if not log.is_file():
-            return False
-        with log.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+        return log.is_file() and posix.is_running(int(self._record(name).get("process", 0)), log)
 
     def _check_room(self) -> None:
         running = sum(self.is_alive(each) for each in self.names())
@@ -167,20 +161,13 @@ class Jobs:
     def _spawn(self, name: str, arguments: list[str]) -> None:
         command = [sys.executable, "-m", "regard", "train", *arguments]
         with (self.folder / f"{name}.log").open("ab") as log:
-            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the child keeps it
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            child = posix.start_detached(command, log)
         threading.Thread(target=child.wait, daemon=True).start()  # leaves no zombie
         self._write(name, {"process": child.pid, "paused": False})
 
     def _write(self, name: str, record: dict[str, Any]) -> None:
         with atomic_file(self.folder / f"{name}.json") as part:
-            part.write_text(json.dumps(record), "utf-8")
+            part.write_text(json.dumps(record), "utf-8", newline="\n")
 
     def _record(self, name: str) -> dict[str, Any]:
         file = self.folder / f"{name}.json"

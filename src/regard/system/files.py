@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from regard.system.posix import lock, sync
+
 UNFINISHED = ".unfinished-"  # prefix of everything that is still being written or removed
 
 
@@ -21,8 +23,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     >>> target = Path(tempfile.mkdtemp()) / "a.txt"
     >>> with atomic_file(target) as part:
-    ...     _ = part.write_text("whole")
-    >>> target.read_text()
+    ...     _ = part.write_text("whole", "utf-8")
+    >>> target.read_text("utf-8")
     'whole'
     """
     path = Path(path)
@@ -39,9 +41,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         mode = stat.S_IMODE((path if path.exists() else part).stat().st_mode)
         yield part
         part.chmod(mode)
-        _sync(part)
+        sync(part)  # a new name may otherwise be there before its content
         part.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         part.unlink(missing_ok=True)
 
@@ -55,10 +57,10 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     try:
         yield part
         for file in part.iterdir():
-            _sync(file)
-        _sync(part)
+            sync(file)
+        sync(part)
         part.rename(path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -70,17 +72,11 @@ def exclusive(directory: Path, *, wait: bool = True) -> Iterator[None]:
     Without `wait`, a directory that is locked raises `BlockingIOError`.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    unlock = lock(directory, wait=wait)
     try:
-        import fcntl
-    except ImportError:  # not on this system
-        yield
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
-        os.close(handle)
+        unlock()
 
 
 def checksum(path: Path) -> str:
@@ -113,12 +109,3 @@ def _through_device(path: Path) -> Iterator[Path]:
         yield part
         with part.open("rb") as content, path.open("wb") as device:
             shutil.copyfileobj(content, device)
-
-
-def _sync(path: Path) -> None:
-    """Wait until the disk has it: a new name may otherwise be there before its content."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,11 +1,11 @@
 """Forked child processes: they have none of their parent's threads, for which OpenMP would wait."""
 
-import multiprocessing
-import os
 import warnings
 from collections.abc import Callable, Sequence
 
 import torch
+
+from regard.system.posix import after_fork, fork_context, processors
 
 _forked = False
 _limited = True  # whether this process needs no limit, or has it already
@@ -16,7 +16,7 @@ def _after_fork() -> None:
     _forked, _limited = True, False
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)
 
 
 def in_forked_child() -> bool:
@@ -35,16 +35,17 @@ def limit_threads_after_fork() -> None:
 def in_processes(work: Callable[[int], None], numbers: Sequence[int]) -> None:
     """Call a function for each number, in as many forked processes as there are processors.
 
+    On a system that cannot fork, this process does all of it.
+
     Raises:
         ValueError, OSError: what the function raised
     """
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    count = min(len(numbers), processors)
-    if count < 2:
+    context = fork_context()
+    count = min(len(numbers), processors())
+    if context is None or count < 2:
         for number in numbers:
             work(number)
         return
-    context = multiprocessing.get_context("fork")
     failures = context.SimpleQueue()
 
     def run(own: Sequence[int]) -> None:

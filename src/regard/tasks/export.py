@@ -79,7 +79,7 @@ def export(
         about = {"target": to, "dtype": dtype, **TARGETS[to](predictor.model, part, **options)}
         write_tokenizer_reader(part)
         text = _readme(predictor, to, name=run.resolve().name, dtype=dtype)
-        (part / "README.md").write_text(text, encoding="utf-8")
+        (part / "README.md").write_text(text, encoding="utf-8", newline="\n")
         seal(run, part, about)
         exported: Predictor = load(part)
         if dtype == "float32":

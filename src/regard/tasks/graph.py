@@ -361,7 +361,7 @@ def save_graph(graph: Graph, run: Path) -> None:
         "classes": list(graph.classes),
         "nodes": list(graph.names),
     }
-    (run / NAMES).write_text(json.dumps(names, ensure_ascii=False), encoding="utf-8")
+    (run / NAMES).write_text(json.dumps(names, ensure_ascii=False), encoding="utf-8", newline="\n")
 
 
 def load_graph(run: Path) -> Graph:

@@ -234,7 +234,7 @@ class ImagePredictor(Predictor):
 def _save_sizes(run: Path, images: Images, scale: int) -> None:
     size, classes = list(images.pixels.shape[1:]), list(images.classes)
     sizes = {"size": size, "scale": scale, "classes": classes}
-    (run / IMAGES).write_text(json.dumps(sizes, ensure_ascii=False), encoding="utf-8")
+    (run / IMAGES).write_text(json.dumps(sizes, ensure_ascii=False), encoding="utf-8", newline="\n")
 
 
 def _load_sizes(run: Path) -> tuple[tuple[int, int], int, tuple[str, ...]]:

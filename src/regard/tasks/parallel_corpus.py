@@ -155,7 +155,9 @@ def read_files(data: Data, split: str, files: str | list[str] | None) -> Pairs:
                 return Pairs.open(path, Report.from_json(about))
         pairs = _parse(data, split, files, {"bad": data.bad, "store": path})
         with atomic_file(stored) as part:
-            part.write_text(json.dumps({"key": key, **pairs.report.to_json()}), "utf-8")
+            part.write_text(
+                json.dumps({"key": key, **pairs.report.to_json()}), "utf-8", newline="\n"
+            )
         return pairs
 
 

@@ -297,7 +297,7 @@ def evaluate_run(run: str | Path, *, device: str = "cpu") -> dict[str, float]:
 def save_classes(classes: Sequence[str], run: Path) -> None:
     """Store the names of classes in a run directory."""
     text = json.dumps(list(classes), ensure_ascii=False)
-    (run / CLASSES).write_text(text, encoding="utf-8")
+    (run / CLASSES).write_text(text, encoding="utf-8", newline="\n")
 
 
 def load_classes(run: Path) -> list[str]:

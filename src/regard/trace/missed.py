@@ -14,6 +14,7 @@ from torch import nn
 
 from regard.attention.observer import calling, observers
 from regard.core.blocks import in_functorch
+from regard.system import torch_internals
 
 ATTENTION = re.compile(
     r"(?i)(?:attention|attn)"
@@ -137,9 +138,7 @@ def is_opaque(module: nn.Module) -> bool:
 
 def _is_eager(module: nn.Module) -> bool:
     """Whether a compiled module runs its Python code all the same."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    stance = getattr(getattr(dynamo, "_stance", None), "stance", "default")
-    return stance == "force_eager" and not isinstance(module, torch.jit.ScriptModule)
+    return torch_internals.is_forced_eager() and not isinstance(module, torch.jit.ScriptModule)
 
 
 # ---------------------------------------------------------------------- what ran
@@ -212,7 +211,7 @@ def recorded() -> None:
 
 def is_recomputed() -> bool:
     """Whether backward is repeating what ran before."""
-    return torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1
+    return torch.is_grad_enabled() and torch_internals.in_backward()
 
 
 def watched(method: Callable, module: nn.Module | None = None) -> Callable:

@@ -179,7 +179,9 @@ def remove_leftovers(run: Path) -> None:
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a JSON object with its checksum."""
-    path.write_text(json.dumps({**record, "sha256": _checksum(record)}), encoding="utf-8")
+    path.write_text(
+        json.dumps({**record, "sha256": _checksum(record)}), encoding="utf-8", newline="\n"
+    )
 
 
 class OtherVersionError(ValueError):

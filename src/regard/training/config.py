@@ -178,7 +178,7 @@ def read_config(
 def write_config(config: Config, path: Path) -> None:
     """Write a configuration as TOML, with the current versions."""
     with atomic_file(path) as part:
-        part.write_text(dump_config(config), encoding="utf-8")
+        part.write_text(dump_config(config), encoding="utf-8", newline="\n")
 
 
 def dump_config(config: Config) -> str:

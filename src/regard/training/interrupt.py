@@ -6,9 +6,7 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # not all systems have the last one
-ALWAYS = (signal.SIGINT, signal.SIGTERM)  # SIGHUP is ignored under nohup
-SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
+from regard.system.posix import INTERRUPTS, is_hangup
 
 
 class Interrupt:
@@ -28,8 +26,9 @@ class Interrupt:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # others get no signals
-            for number in SIGNALS:
-                if number in ALWAYS or signal.getsignal(number) is not signal.SIG_IGN:
+            for number in INTERRUPTS:
+                ignored = signal.getsignal(number) is signal.SIG_IGN
+                if not (ignored and is_hangup(number)):
                     self.before[number] = signal.signal(number, self._record)
         return self
 

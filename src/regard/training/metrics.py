@@ -25,8 +25,8 @@ class Metrics:
         if path.exists():
             kept = [line for line in read_metrics(path) if _belongs(line, state)]
             with atomic_file(path) as part:
-                part.write_text("".join(map(_text, kept)), encoding="utf-8")
-        self.file = path.open("a", encoding="utf-8")
+                part.write_text("".join(map(_text, kept)), encoding="utf-8", newline="\n")
+        self.file = path.open("a", encoding="utf-8", newline="\n")
         self.events = _tensorboard(run / "events", state.step)
 
     def write(self, step: int, **values: Any) -> None:

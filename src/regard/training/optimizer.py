@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.adamw import adamw
 
+from regard.system import torch_internals
 from regard.training.config import Training
 from regard.training.processes import world
 from regard.training.weights import copy_into, local_part
@@ -88,11 +89,12 @@ class AdamW:
             "eps": self.options.eps,
             "maximize": False,
         }
-        fused, add = (getattr(torch, name, None) for name in ("_fused_adamw_", "_foreach_add_"))
-        if fused is None or add is None or divisor.device.type not in ("cpu", "cuda"):
+        kernels = torch_internals.functions("fused AdamW")
+        if kernels is None or divisor.device.type not in ("cpu", "cuda"):
             scaled = [gradient / divisor for gradient in grads]
             adamw(parameters, scaled, means, squares, [], steps, foreach=False, **options)
             return
+        fused, add = kernels
         add(steps, 1)
         kernel = partial(fused, grad_scale=divisor, **options)
         tensors = (parameters, grads, means, squares)

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from regard.system import torch_internals
 from regard.training.config import Config, Distributed, changed_keys, versions
 from regard.training.device import device_of, find_device, to_device
 from regard.training.task import Task
@@ -226,12 +227,9 @@ def _check_equal(config: Config) -> None:
 
 def _lost(options: Distributed) -> str:
     """The error when another process is gone or hangs: those that do not report it themselves."""
-    store = dist.distributed_c10d._get_default_store()
+    store = torch_internals.store_of_processes()
     try:
-        store.set(f"waiting/{rank()}", "")
-        time.sleep(GRACE if rank() else 2 * GRACE)  # the first may be where the others look it up
-        keys = {number: f"waiting/{number}" for number in range(world())}
-        missing = [str(number) for number, key in keys.items() if not store.check([key])]
+        missing = [] if store is None else _missing(store)
     except (dist.DistError, RuntimeError):  # its host is gone
         missing = ["0"]
     names = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(missing)}"
@@ -240,6 +238,14 @@ def _lost(options: Distributed) -> str:
         f"rank {rank()}: {who}; the last checkpoint is kept, and torchrun --max-restarts 3 would "
         "resume from it"
     )
+
+
+def _missing(store: Any) -> list[str]:
+    """The ranks that do not say that they are still there."""
+    store.set(f"waiting/{rank()}", "")
+    time.sleep(GRACE if rank() else 2 * GRACE)  # the first may be where the others look it up
+    keys = {number: f"waiting/{number}" for number in range(world())}
+    return [str(number) for number, key in keys.items() if not store.check([key])]
 
 
 def _first_line(error: BaseException) -> str:

@@ -62,5 +62,5 @@ def write_html(html: str, path: str | Path) -> Path:
         raise ValueError(f"expected a file name that ends in .html, got {path.name!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as part:
-        part.write_text(html, encoding="utf-8")
+        part.write_text(html, encoding="utf-8", newline="\n")
     return path

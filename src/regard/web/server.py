@@ -8,11 +8,12 @@ from typing import Any
 
 import uvicorn
 
+from regard.system.posix import raise_file_limit
 from regard.web.connection import TimedProtocol
 from regard.web.guard import HEADER_BYTES
 from regard.web.logs import log_to_stderr
 
-FILES = 10_000  # open at a time
+FILES = 10_000  # open at a time: each connection is one
 
 
 def is_loopback(host: str) -> bool:
@@ -54,18 +55,6 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def allow_connections() -> None:
-    """Raise the limit of open files, each connection being one, as far as the system allows."""
-    try:
-        import resource
-    except ImportError:  # not on this system
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 def configure(app: Any, **options: Any) -> uvicorn.Config:
     """Return how uvicorn runs an application; `options` are those of `uvicorn.Config`."""
     defaults: dict[str, Any] = {
@@ -103,7 +92,7 @@ def run_server(
     listening = listen(host, port)
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}"
-    allow_connections()
+    raise_file_limit(FILES)
     log_to_stderr()
     server = uvicorn.Server(configure(app, **options))
     begin = server.startup

@@ -12,6 +12,7 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.nn import Parameter
 
 from regard.core.key_range import interval, seen_keys
+from regard.system import torch_internals
 
 End = Tensor | None
 """One end of the interval of keys that each query sees, int64 (B or 1, M)."""
@@ -72,7 +73,7 @@ def needs_no_op(tensors: tuple[Tensor, ...]) -> bool:
         not torch.compiler.is_compiling()
         and all(type(tensor) in (Tensor, Parameter) for tensor in tensors)
         and not needs_gradient(tensors)
-        and torch._C._len_torch_dispatch_stack() == 0
+        and not torch_internals.any_dispatch_mode()
     )
 
 

@@ -35,6 +35,7 @@ from regard.core.lower import DotScore
 from regard.core.mask import Mask, causal, visible
 from regard.core.normalize import softmax
 from regard.core.request import Request, make_request
+from regard.system.torch_internals import NATIVE_ENCODER_LAYER, NATIVE_MULTI_HEAD
 from regard.trace.adapters import hugging_face, multi_head
 
 Place = tuple[Any, str]
@@ -100,8 +101,8 @@ def sdpa(
 REPORTS: dict[Place, Callable[..., CallRecord]] = {
     (F, "scaled_dot_product_attention"): sdpa,
     (F, "multi_head_attention_forward"): multi_head.forward,
-    (torch, "_native_multi_head_attention"): multi_head.native,
-    (torch, "_transformer_encoder_layer_fwd"): multi_head.encoder_layer,
+    NATIVE_MULTI_HEAD: multi_head.native,
+    NATIVE_ENCODER_LAYER: multi_head.encoder_layer,
 }
 """Functions of torch, and what makes an attention call of their output and arguments."""
 
@@ -223,7 +224,9 @@ def _reporting(report: Callable[..., CallRecord]) -> Wrap:
     return wrap
 
 
-_PATCHES: dict[Place, Wrap] = {place: _reporting(report) for place, report in REPORTS.items()}
+_PATCHES: dict[Place, Wrap] = {
+    place: _reporting(report) for place, report in REPORTS.items() if hasattr(*place)
+}
 
 
 def _owner(call: CallRecord) -> nn.Module | None:

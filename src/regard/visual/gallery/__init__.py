@@ -54,5 +54,5 @@ def write(folder: Path, shown: list[Exhibit], language: str = "en") -> Path:
     texts[folder / "README.md"] = listing(shown, glossaries, language)
     for file, text in texts.items():
         with atomic_file(file) as part:
-            part.write_text(text, encoding="utf-8")
+            part.write_text(text, encoding="utf-8", newline="\n")
     return write_html(page(shown, glossaries, language), folder / "index.html")
