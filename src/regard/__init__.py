@@ -110,11 +110,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBPACKAGES:
-        return import_module(f"regard.{name}")
-    if name not in _HOME:
+    if name not in _HOME and name not in _SUBPACKAGES:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    try:
+        if name in _SUBPACKAGES:
+            return import_module(f"regard.{name}")
+        value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        from regard.system.extras import with_hint
+
+        raise with_hint(f"regard.{name}", error) from error
     return value
 
 

@@ -11,7 +11,7 @@ import torch
 
 import regard
 from regard.cli import main
-from regard.cli.doctor import EXTRAS
+from regard.system.extras import EXTRAS, install_hint
 
 OWN = ("dev", "docs")  # extras of those who work on regard itself
 
@@ -61,7 +61,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, capsys):
     monkeypatch.setattr("regard.cli.doctor._version", lambda name: None if name in EXTRAS else "1")
     assert main(["doctor"]) == 0
     shown = capsys.readouterr().out
-    assert "not installed: pip install '.[kernels]'" in shown
+    assert f"not installed: {install_hint('numba')}" in shown
     assert "not available" in shown
 
 
@@ -112,9 +112,11 @@ def test_every_command_names_the_package_that_is_missing(module, package, extra,
     code = WITHOUT.format(module=module, lines=needs)
     environment = {**os.environ, "PYTHONPATH": str(Path(regard.__file__).parents[1])}
     command = [sys.executable, "-c", code]
+    hint = install_hint(package)
+    assert f"[{extra}]" in hint
     done = subprocess.run(
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert re.findall(r"STATUS (\d+)", done.stdout) == ["1"] * len(needs)
-    sentence = f"regard: this command needs {package}: pip install '.[{extra}]'"
+    sentence = f"regard: this command needs {package}: {hint}"
     assert done.stderr.splitlines() == [sentence] * len(needs)

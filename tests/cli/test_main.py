@@ -10,6 +10,7 @@ import typer
 import regard
 from regard.cli import main
 from regard.cli.app import app
+from regard.system.extras import install_hint
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -106,7 +107,7 @@ def test_without_its_packages_the_command_names_the_extra(package, monkeypatch, 
     monkeypatch.setitem(sys.modules, package, None)  # as Python marks what cannot be imported
     assert main(["doctor"]) == 1
     shown = capsys.readouterr()
-    assert shown.err == f"regard: this command needs {package}: pip install '.[cli]'\n"
+    assert shown.err == f"regard: this command needs {package}: {install_hint(package)}\n"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -21,8 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _exit)
     missing = [name for name in ("typer", "rich") if find_spec(name) is None]
     if missing:
+        from regard.system.extras import install_hint
+
         names = " and ".join(missing)
-        print(f"regard: this command needs {names}: pip install '.[cli]'", file=sys.stderr)
+        print(f"regard: this command needs {names}: {install_hint(missing[0])}", file=sys.stderr)
         return 1
 
     from regard.cli.app import run

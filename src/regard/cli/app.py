@@ -13,7 +13,7 @@ from regard.cli.claims import claims
 from regard.cli.compare import compare
 from regard.cli.data import data
 from regard.cli.demo import demo
-from regard.cli.doctor import doctor, install_hint, missing_package
+from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
 from regard.cli.export import export
 from regard.cli.gallery import gallery
@@ -24,6 +24,7 @@ from regard.cli.see import see
 from regard.cli.serve import serve
 from regard.cli.studio import studio
 from regard.cli.train import train
+from regard.system.extras import with_hint
 
 app = typer.Typer(
     name="regard",
@@ -112,8 +113,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _sentence(error: BaseException) -> str:
     """Return what went wrong, in one line; empty if the help was printed instead."""
-    if isinstance(error, ModuleNotFoundError) and (package := missing_package(error.name)):
-        return f"regard: this command needs {package}: {install_hint(package)}"
+    if isinstance(error, ModuleNotFoundError):
+        error = with_hint("this command", error)
     if not isinstance(error, typer.TyperException):
         return f"regard: {one_line(str(error)) or type(error).__name__}"
     ours = isinstance(error, typer.BadParameter) and error.param is None and error.message

@@ -113,7 +113,7 @@ def _draw(one: "Translation") -> None:
 
 def _figures(run: Path, found: "dict[str, Translation]") -> None:
     """Draw the same maps as figures, where matplotlib is installed."""
-    from regard.cli.doctor import install_hint
+    from regard.system.extras import install_hint
 
     try:
         from regard.visual.figure import heatmap

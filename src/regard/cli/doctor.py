@@ -8,40 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from regard.cli.options import Json
 from regard.cli.output import write_json
+from regard.system.extras import EXTRAS, install_hint
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# Optional packages, and the extra of pyproject.toml that installs each.
-EXTRAS = {
-    "typer": "cli",
-    "rich": "cli",
-    "numba": "kernels",
-    "datasets": "training",
-    "pyarrow": "training",
-    "pydantic": "training",
-    "regex": "training",
-    "sacrebleu": "training",
-    "safetensors": "training",
-    "tensorboard": "training",
-    "tokenizers": "training",
-    "tomli-w": "training",
-    "matplotlib": "visual",
-    "koreanize-matplotlib": "visual",
-    "matplotlib-fontja": "visual",
-    "prometheus-client": "web",
-    "starlette": "web",
-    "uvicorn": "web",
-    "ctranslate2": "export",
-    "onnx": "export",
-    "onnxruntime": "export",
-    "onnxscript": "export",
-    "pillow": "transformers",
-    "transformers": "transformers",
-    "x-transformers": "bench",
-    "scikit-learn": "dev",
-}
-_IMPORTED_AS = {"PIL": "pillow", "sklearn": "scikit-learn"}
 
 
 def doctor(as_json: Json = False) -> None:
@@ -170,23 +140,3 @@ def _word(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "not set" if value is None else str(value)
-
-
-def install_hint(package: str) -> str:
-    """Return the command that installs a package.
-
-    >>> install_hint("tomli-w")
-    "pip install '.[training]'"
-    """
-    return f"pip install '.[{EXTRAS[package]}]'"
-
-
-def missing_package(module: str | None) -> str | None:
-    """Return the optional package that a module which cannot be imported belongs to, if any.
-
-    >>> missing_package("sklearn.datasets")
-    'scikit-learn'
-    """
-    top = (module or "").partition(".")[0]
-    package = _IMPORTED_AS.get(top, top.replace("_", "-"))
-    return package if package in EXTRAS else None

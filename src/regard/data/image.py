@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.data.files import check_expansion, open_file, readable
 from regard.data.labelled import Labelled
 from regard.data.tables import Columns, cell, find_format, read_records
+from regard.system.extras import with_hint
 
 FASHION = (
     *("t-shirt", "trouser", "pullover", "dress", "coat"),
@@ -130,8 +131,8 @@ def read_digits() -> Images:
     """The 1,797 handwritten digits of 8 × 8 pixels that come with scikit-learn."""
     try:
         from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise ImportError("the digits come with scikit-learn: pip install scikit-learn") from error
+    except ModuleNotFoundError as error:
+        raise with_hint("the dataset digits", error) from error
     digits = load_digits()
     pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)
     return Images(

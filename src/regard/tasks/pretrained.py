@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.attention.observer import any_edits, observers
 from regard.data.tokenizer_bpe import piece_bytes, split_characters
+from regard.system.extras import with_hint
 from regard.tasks.predictor import Predictor, check_inputs, field
 from regard.tasks.translation import likeliest
 from regard.trace import Trace, capture
@@ -70,8 +71,8 @@ def load_pretrained(
     """
     try:
         import transformers
-    except ImportError:
-        raise ImportError("Hugging Face models need: pip install '.[transformers]'") from None
+    except ModuleNotFoundError as error:
+        raise with_hint("a Hugging Face model", error) from None
     path = Path(folder)
     if hub and not path.exists():
         path = _download(str(folder))
