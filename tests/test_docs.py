@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from docs.tools.pages import FENCE, ROOT
+from regard.visual.figure.workflow import ACROSS
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "README.ko.md", *sorted(DOCS.glob("**/*.md"))]
@@ -98,6 +99,16 @@ def test_no_link_of_a_page_is_broken(page):
         ):
             broken.append(link)
     assert broken == []
+
+
+def test_the_picture_of_eight_heads_is_described_as_it_is_drawn():
+    """Eight heads stand in two rows of `ACROSS` panels, so that a row is no head."""
+    assert ACROSS == 4
+    for page, words in (
+        ("multi_head.md", "2 × 4 panels is a head"),
+        ("multi_head.ko.md", "2행 × 4열"),
+    ):
+        assert words in (DOCS / "guide" / page).read_text("utf-8")
 
 
 def test_every_page_is_in_the_navigation():

@@ -53,13 +53,18 @@ def test_multi_head_attention_from_x_to_w_o() -> None:
     scores = q @ k.mT / math.sqrt(4)
     scores[..., 3] = -math.inf  # hidden by the mask
     sums = scores.softmax(-1) @ v
-    assert (found.form, found.is_softmax, found.has_bias) == ("dot", True, False)
+    assert (found.score, found.form, found.normalizer) == ("scaled_dot", "dot", "softmax")
+    assert (found.has_bias, found.has_mask, found.has_projections) == (False, True, True)
     assert found.scale == pytest.approx(0.5)
     assert same(t["scores"], scores)
     assert same(t["sums"], sums)
     assert same(t["output"][0], linear(layer.output_projection, torch.cat([*sums], dim=-1)))
     assert "projected_query" not in t
     assert found.missing == {}
+    for name, own, made in (("query", x, q), ("key", y, k), ("value", z, v)):
+        assert same(own[1].float() @ t[f"{name}_weight"] + t[f"{name}_bias"], made)
+    joined = torch.cat([*sums], dim=-1).float()
+    assert same(joined @ t["output_weight"][0] + t["output_bias"][0], t["output"][0])
 
 
 def test_queries_before_and_after_rotation_and_shared_keys() -> None:
@@ -97,9 +102,33 @@ def test_an_additive_score_from_both_projections_to_w(score: str) -> None:
     assert same(t["right"][0], right)
     scores = (left[:, None] + right[None]).tanh() @ module.vector
     assert found.form == "additive"
+    assert not found.has_projections
     assert same(t["scores"][0], scores)
     assert same(t["sums"][0], scores.softmax(-1) @ states)
-    assert found.missing == {"input_query": "projections", "output": "output"}
+    assert found.missing == {}
+
+
+@pytest.mark.parametrize("score", ["general", "biased_general", "activated_general"])
+def test_the_factor_of_a_learned_score_is_in_its_matrix(score: str) -> None:
+    model = regard.models.build(
+        "luong", source_vocabulary=7, target_vocabulary=11, hidden=5, embedding=3, score=score
+    ).eval()
+    module = model.decoder.attention.score
+    nn.init.normal_(module.bias if score != "general" else module.weight)
+    with torch.no_grad(), regard.capture(model, inputs=True) as trace:
+        memory = model.encode(torch.tensor([[4, 5, 6]]))
+        model.decode(memory, torch.tensor([[1, 4, 5, 6]]))
+    found = attention_steps(trace.stitched().of(0).calls[0])
+    assert found is not None
+    t = found.tensors
+    assert module.scale != 1
+    assert (found.score, found.scale) == (score, 1.0)
+    assert same(t["right"][0], memory.states[0])
+    scores = t["left"] @ t["right"].mT
+    if score == "activated_general":
+        scores = (scores + found.offset).tanh()
+        assert found.offset == pytest.approx(module.bias.item())
+    assert same(t["scores"], scores)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -39,11 +39,6 @@ def number(most: float, step: float = 1) -> Callable[[random.Random, int], Any]:
     return lambda rng, over: most + step * over
 
 
-def matrix(rng: random.Random, over: int) -> list[list[float]]:
-    rows, columns = rng.choice([(16 + over, 16), (16, 16 + over)])
-    return [[1e6] * columns for _ in range(rows)]
-
-
 TRANSLATE = [
     Limit("texts", lambda rng, over: [letters(rng, 3) for _ in range(64 + over)]),
     Limit("texts", lambda rng, over: [letters(rng, 1024 + over)]),  # tokens
@@ -71,17 +66,17 @@ EDIT = [
     Limit("edits", lambda rng, over: [{"layer": "*", "keys": [0], "weight": 1 + 0.1 * over}]),
 ]
 COMPARE = [
-    Limit("mechanisms", lambda rng, over: ["score-dot"] * (4 + over)),
-    Limit("runs", lambda rng, over: ["copy"] * (2 + over)),  # and two mechanisms
+    Limit("text", lambda rng, over: letters(rng, 20_000 + over)),
+    Limit("runs", lambda rng, over: ["copy"] * (4 + over)),
 ]
-ATTEND = [Limit("scale", number(100)), *(Limit(each, matrix) for each in ("query", "key", "value"))]
+ATTEND = [Limit("scale", number(100)), Limit("head", number(0))]
 SHORT: dict[str, Body] = {
     "/v1/translate": {"texts": ["abc"], "beam": 1},
     "/v1/predict": {"inputs": ["abc"]},
     "/api/v1/look": {"run": "copy", "text": "abc", "beam": 1},
     "/api/v1/edit": {"run": "copy", "text": "abc", "edits": []},
-    "/api/v1/compare": {"text": "stop post", "mechanisms": ["score-dot", "mask-causal"]},
-    "/api/v1/attend": {name: [[1.0] * 16] * 16 for name in ("query", "key", "value")},
+    "/api/v1/compare": {"text": "abc", "runs": ["copy"]},
+    "/api/v1/attend": {"run": "copy", "text": "abc", "layer": "decoder.attention"},
 }
 ENDPOINTS = {
     "/v1/translate": TRANSLATE,

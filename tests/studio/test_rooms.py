@@ -1,12 +1,16 @@
 """The studio in a real browser, used as a person uses it."""
 
+import json
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+import torch
 
 import regard
 from regard.studio import create_studio
@@ -274,6 +278,56 @@ def test_mechanisms_stand_side_by_side_with_their_difference(open_tab):
     tab.page.get_by_label("softmax with a sink").check()
     tab.until("document.querySelectorAll('.pane').length", 3)
     assert "normalizer-sink" in tab.page.url
+    # six letters, vectors of length √6: scores √6 for the same letters, 0 for none in common
+    same, other = math.exp(6**0.5), 1.0
+    rows = torch.tensor([[same, same, other], [same, same, other], [other, other, same]])
+    rows /= rows.sum(-1, keepdim=True)
+    entropy = float(-(rows * rows.log()).sum(-1).mean())
+    tab.go("compare?mechanisms=score-scaled_dot,normalizer-sigmoid&text=stop%20post%20ab")
+    tab.until("document.querySelectorAll('.pane regard-heatmap').length", 2)
+    found = tab.text("studio-compare > .scroll tbody td:last-child")
+    assert float(found) == pytest.approx(entropy, abs=6e-3)
+    tab.page.locator("textarea").fill("word")
+    tab.until("document.querySelectorAll('.pane .problem').length", 2)
+    assert "2 to 32 words" in tab.text(".pane .problem")
+
+
+@pytest.mark.parametrize("score", ["dot", "scaled_dot", "cosine", "additive"])
+@pytest.mark.parametrize(
+    ("mask", "normalizer", "formula"),
+    [
+        ("none", "softmax", "softmax( "),
+        ("causal", "sparsemax", "j ≤ i + 2"),
+        ("window", "sigmoid", "|i + 2 − j| ≤ 1"),
+        ("causal", "sink", "j ≤ i + 2"),
+    ],
+)
+def test_numbers_of_ones_own_are_those_of_attend(open_tab, score, mask, normalizer, formula):
+    q, k = [[1.0, 0.5], [0.0, 2.0]], [[1.0, 0.0], [0.5, -1.0], [2.0, 1.0], [-1.0, 0.5]]
+    v = [[1.0], [2.0], [4.0], [8.0]]
+    fields = {"score": score, "mask": mask, "normalizer": normalizer, "scale": 2}
+    fields |= {"query": json.dumps(q), "key": json.dumps(k), "value": json.dumps(v)}
+    tab = open_tab(f"workflow?{urlencode({'mode': 'free', **fields})}")
+    tab.until("!!document.querySelector('.matrices + .matrices td')")
+    chosen: Any = "dot" if score == "additive" else score
+    if score == "additive":
+        chosen = regard.Additive(2, 2, 2)
+        with torch.no_grad():
+            chosen.query_weight.copy_(torch.eye(2))
+            chosen.key_weight.copy_(torch.eye(2))
+            chosen.vector.fill_(1.0)
+    sink = {"normalize": "softmax", "sink": 0.0} if normalizer == "sink" else {}
+    normalize = regard.Normalizer(**{"normalize": normalizer, **sink, "temperature": 0.5})
+    masks = {"none": None, "causal": regard.causal(), "window": regard.window(1, 1)}
+    with torch.no_grad():
+        expected = regard.attend(
+            *(torch.tensor(each) for each in (q, k, v)),
+            score=chosen, mask=masks[mask], normalize=normalize,
+        )  # fmt: skip
+    shown = tab.page.locator(".matrices + .matrices td").all_inner_texts()
+    found = [float(each.replace("−", "-")) for each in shown]
+    assert found == pytest.approx(expected.flatten().tolist(), abs=6e-4)
+    assert formula in tab.text(".formula")
 
 
 def test_steps_are_shown_one_after_the_other_and_another_normalizer_changes_them(open_tab):

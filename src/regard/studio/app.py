@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from regard.recipes import describe_recipes, load_recipe
-from regard.studio import comparison, edits, exhibits, files, free, look, messages, uploads
+from regard.studio import attention, comparison, edits, exhibits, files, look, messages, uploads
 from regard.studio.jobs import UPLOADS, Jobs
 from regard.studio.runs import Runs, check_links, checkpoints, describe, final_metrics
 from regard.studio.worker import Worker
@@ -95,13 +95,10 @@ class Studio:
         found = await self.models.run(request, partial(comparison.compare, self.runs, given))
         return messages.Comparisons(compared=found)
 
-    async def attend(self, request: Request, given: messages.FreeAttention) -> messages.FreeResult:
-        return await self.models.run(request, partial(free.attend, given))
-
     async def attend_in_model(
         self, request: Request, given: messages.ModelAttention
-    ) -> messages.FreeResult:
-        return await self.models.run(request, partial(free.attend_in_model, self.runs, given))
+    ) -> messages.PageData:
+        return await self.models.run(request, partial(attention.attend_in_model, self.runs, given))
 
     async def list_exhibits(self, request: Request, given: Any) -> messages.ExhibitList:
         found = await self.slow.run(request, self.gallery.entries)
@@ -183,12 +180,10 @@ def endpoints(studio: Studio) -> list[Endpoint]:
              media_type="application/octet-stream", statuses=[404, 503]),
         post(f"{API}/edit", studio.edit, "Change the attention and decode again",
              m.EditedLook, m.Edited, statuses=[404, 503]),
-        post(f"{API}/compare", studio.compare, "Show an input in several runs or mechanisms",
+        post(f"{API}/compare", studio.compare, "Show an input in several runs",
              m.Comparison, m.Comparisons, statuses=[404, 503]),
-        post(f"{API}/attend", studio.attend, "Attend with numbers written by hand",
-             m.FreeAttention, m.FreeResult, statuses=[503]),
-        post(f"{API}/attend/model", studio.attend_in_model, "Attend with the numbers of a model",
-             m.ModelAttention, m.FreeResult, statuses=[404, 503]),
+        post(f"{API}/attend", studio.attend_in_model, "Attend with the numbers of a model",
+             m.ModelAttention, m.PageData, statuses=[404, 503]),
         get(f"{API}/gallery", studio.list_exhibits, "List the mechanisms", returns=m.ExhibitList,
             statuses=[503]),
         post(f"{API}/gallery/cost", studio.measure, "Time a mechanism on this machine",

@@ -1,20 +1,16 @@
-"""One input through several runs and mechanisms."""
+"""One input through several runs."""
 
 from typing import Any
 
 from regard.decoding import Hypothesis
 from regard.studio.look import answer, page_data, parse_text
-from regard.studio.mechanisms import attend_words
 from regard.studio.messages import Compared, Comparison, Looked, PageData
 from regard.studio.runs import Runs, describe, final_metrics
 from regard.tasks import Translator
-from regard.web import RequestError
 
 
 def compare(runs: Runs, given: Comparison) -> list[Compared]:
-    """Return the answers of several runs and mechanisms; one that fails has the reason instead."""
-    if not 2 <= len(given.runs) + len(given.mechanisms) <= 4:
-        raise RequestError(422, "choose two to four runs or mechanisms", "runs")
+    """Return the answers of several runs; one that fails has the reason instead."""
     found: list[Compared] = []
     first: tuple[Translator, Hypothesis] | None = None
     for name in given.runs:
@@ -41,26 +37,11 @@ def compare(runs: Runs, given: Comparison) -> list[Compared]:
                 same_output=same,
             )
         )
-    for mechanism in given.mechanisms:
-        try:
-            looked = attend_words(mechanism, given.text)
-        except ValueError as error:
-            found.append(_failed(mechanism, error, is_mechanism=True))
-            continue
-        found.append(
-            Compared(
-                name=mechanism,
-                is_mechanism=True,
-                looked=looked,
-                entropy=_entropy(looked),
-                same_output=looked.page,
-            )
-        )
     return found
 
 
-def _failed(name: str, error: Exception, *, is_mechanism: bool = False) -> Compared:
-    return Compared(name=name, is_mechanism=is_mechanism, error=" ".join(str(error).split()))
+def _failed(name: str, error: Exception) -> Compared:
+    return Compared(name=name, error=" ".join(str(error).split()))
 
 
 def _entropy(looked: Looked) -> float | None:

@@ -12,7 +12,6 @@ MOST_EDITS = 50
 
 RunName = Annotated[str, Field(min_length=1, max_length=300, description="a run of the list")]
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
-Number = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Index = Annotated[int, Field(ge=0, le=2**31)]
 
 
@@ -194,36 +193,17 @@ class Edited(BaseModel):
     changes: list[Change] = Field(description="of the tokens before; empty if the task writes none")
 
 
-MechanismName = Literal[
-    "score-dot",
-    "score-scaled_dot",
-    "score-cosine",
-    "score-additive",
-    "mask-causal",
-    "mask-window",
-    "normalizer-sparsemax",
-    "normalizer-entmax15",
-    "normalizer-hard",
-    "normalizer-sigmoid",
-    "normalizer-sink",
-]
-
-
 class Comparison(Given):
-    """An input for two to four runs or mechanisms."""
+    """An input for several runs; the page computes mechanisms without a model itself."""
 
-    runs: list[RunName] = Field([], max_length=4)
-    mechanisms: list[MechanismName] = Field(
-        [], max_length=4, description="by which the words of the text attend to each other"
-    )
+    runs: list[RunName] = Field(min_length=1, max_length=4)
     text: Text
 
 
 class Compared(BaseModel):
-    """The answer of one run or mechanism."""
+    """The answer of one run."""
 
     name: str
-    is_mechanism: bool = False
     error: str | None = Field(default=None, description="why it has no answer")
     looked: Looked | None = None
     model: str = ""
@@ -235,35 +215,17 @@ class Compared(BaseModel):
 
 
 class Comparisons(BaseModel):
-    """One answer for each run, then one for each mechanism."""
+    """One answer for each run."""
 
     compared: list[Compared]
 
 
-# ------------------------------------------------------------------------------ free mode, gallery
-
-Matrix = Annotated[
-    list[Annotated[list[Number], Field(min_length=1, max_length=16)]],
-    Field(min_length=1, max_length=16),
-]
-
+# ------------------------------------------------------------------------------ attention, gallery
 
 ScoreName = Literal["dot", "scaled_dot", "cosine", "additive"]
 MaskName = Literal["none", "causal", "window"]
 NormalizerName = Literal["softmax", "sparsemax", "entmax15", "hard", "sigmoid", "sink"]
 Scale = Annotated[float, Field(ge=0, le=100, description="the scores are multiplied by it")]
-
-
-class FreeAttention(Given):
-    """Queries, keys and values written by hand."""
-
-    query: Matrix
-    key: Matrix
-    value: Matrix
-    score: ScoreName = "scaled_dot"
-    mask: MaskName = "none"
-    normalizer: NormalizerName = "softmax"
-    scale: Scale = 1.0
 
 
 class ModelAttention(Given):
@@ -277,13 +239,6 @@ class ModelAttention(Given):
     mask: MaskName | Literal["own"] = "own"
     normalizer: NormalizerName | Literal["own"] = "own"
     scale: Scale = 1.0
-
-
-class FreeResult(BaseModel):
-    """Every step of the calculation."""
-
-    page: PageData
-    output: list[list[float]]
 
 
 class ExhibitText(BaseModel):

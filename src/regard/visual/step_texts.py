@@ -1,13 +1,9 @@
-"""Why a step of attention is not shown, in English and Korean, for the page and for figures."""
+"""Why a step that a layer has is not shown, in English and Korean, for the page and for figures."""
 
 MISSING: dict[str, dict[str, str]] = {
     "inputs": {
         "en": "The input X was not recorded: regard.capture(model, inputs=True) records it.",
         "ko": "입력 X가 기록되지 않았습니다. regard.capture(model, inputs=True)가 기록합니다.",
-    },
-    "projections": {
-        "en": "No W_Q, W_K and W_V are known in this layer: the vectors are compared as they are.",
-        "ko": "이 층에는 알려진 W_Q, W_K, W_V가 없어 벡터를 그대로 비교합니다.",
     },
     "earlier": {
         "en": "The keys were projected at earlier steps, whose inputs X are gone.",
@@ -20,10 +16,6 @@ MISSING: dict[str, dict[str, str]] = {
     "scores": {
         "en": "The scores before the normalization were not recorded.",
         "ko": "정규화하기 전의 점수가 기록되지 않았습니다.",
-    },
-    "output": {
-        "en": "No W_O is known in this layer: the weighted sums are its output.",
-        "ko": "이 층에는 알려진 W_O가 없어 가중합이 곧 층의 출력입니다.",
     },
     "selected": {
         "en": "Only some of the heads were selected, and W_O takes all of them.",

@@ -59,8 +59,10 @@ def test_what_was_not_recorded_is_listed_once_as_text() -> None:
 def test_every_module_is_carried_after_the_modules_that_it_imports() -> None:
     html = document(Trace.of_maps({"a": torch.eye(2)}, queries="ab"))
     (script,) = re.findall(r'<script type="module">(.*?)</script>', html, re.DOTALL)
-    places = {file.name: script.index(f'modules["{file.name}"] = ') for file in WEB.glob("*.js")}
-    for file in WEB.glob("*.js"):
+    carried = re.findall(r'^modules\["(.*?)"\] = ', script, re.MULTILINE)
+    places = {name: place for place, name in enumerate(carried)}
+    assert {*carried, "computed.js"} == {file.name for file in WEB.glob("*.js")}  # of the studio
+    for file in map(WEB.joinpath, carried):
         code = file.read_text(encoding="utf-8")
         imported = re.findall(r'(?:from|import) "regard/(.*?)"', code)
         assert len(imported) == len(re.findall("^import ", code, re.MULTILINE))

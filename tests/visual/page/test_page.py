@@ -1,5 +1,6 @@
 """The page in a real browser: linked views, keyboard, both languages, no network, no errors."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from regard.layers import MultiHeadAttention
 from regard.trace import Call, Missed, Trace
 from regard.visual.page import document, iframe
 
+WORDS = ["the", "agreement", "was", "signed", "."]
 WORD = "regard-strip .words.{} .word >> nth={}"
 
 
@@ -136,39 +138,96 @@ def test_the_workflow_shows_every_step_from_x_to_w_o(open_page: Callable) -> Non
 
     steps = tab.page.locator("regard-workflow .step")
     titles = steps.locator("h3").all_inner_texts()
-    assert [title.split(". ")[0] for title in titles] == list("1234567")
+    assert [int(title.split(". ")[0]) for title in titles] == [*range(1, 12)]
 
-    def shown(step: int, kind: str) -> list[list[float]]:
-        return [*map(_numbers, steps.nth(step).locator(f"{kind} .numbers").all_inner_texts())]
+    def shown(step: str, kind: str) -> list[list[float]]:
+        place = tab.page.locator(f"regard-workflow .step.{step} {kind} .numbers")
+        return [*map(_numbers, place.all_inner_texts())]
+
+    def cells(step: str) -> list[list[str]]:
+        lines = tab.page.locator(f"regard-workflow .step.{step} tbody tr").all()
+        return [line.locator("th, td").all_inner_texts() for line in lines]
+
+    def column(step: str, place: int) -> list[float]:
+        return [_number(line[place]) for line in cells(step) if line[0] in WORDS]
 
     near = {"rel": 5e-3, "abs": 1e-3}
-    assert shown(0, ".query")[0] == pytest.approx(x[0, 3, :4].tolist(), **near)
-    assert shown(0, ".key")[1] == pytest.approx(x[0, 1, :4].tolist(), **near)
-    assert shown(1, ".query")[0] == pytest.approx(q[3].tolist(), **near)
-    keys, values = shown(1, ".key")[:4], shown(1, ".key")[4:]
-    assert keys == [pytest.approx(row.tolist(), **near) for row in k[:4]]
-    assert values == [pytest.approx(row.tolist(), **near) for row in v[:4]]
-    assert shown(2, ".line")[0] == pytest.approx((q[3] * k[best]).tolist(), **near)
+    assert shown("input", ".query")[0] == pytest.approx(x[0, 3, :4].tolist(), **near)
+    assert shown("input", ".key")[1] == pytest.approx(x[0, 1, :4].tolist(), **near)
+    weight = layer.query_projection.weight.T[:, 3 * head : 3 * head + 3]
+    first = tab.page.locator("regard-workflow .projections .cells").first.locator("input")
+    assert [float(each.input_value()) for each in first.all()] == pytest.approx(
+        weight.flatten().tolist(), **near
+    )
+    assert shown("projections", ".query")[0] == pytest.approx(q[3].tolist(), **near)
+    keys, values = shown("projections", ".key")[:5], shown("projections", ".key")[5:]
+    assert keys == [pytest.approx(row.tolist(), **near) for row in k]
+    assert values == [pytest.approx(row.tolist(), **near) for row in v]
+    terms = [float(line[-1].replace("−", "-")) for line in cells("pair")]
+    exact = (q[3] * k[best]).tolist()
+    assert terms == pytest.approx([*exact, sum(exact)], **near)
     pair = tab.page.locator("regard-workflow .result").inner_text().replace("−", "-")
-    assert float(pair.split("=")[-1]) == pytest.approx(scores[best].item(), rel=5e-3)
+    assert float(pair.split("=")[-1]) == pytest.approx(products[best].item(), rel=5e-3)
+    assert column("allScores", 1) == pytest.approx((q[3] @ k.T).tolist(), **near)
+    every = (q[3] @ k.T / 3**0.5).tolist()
+    assert column("scaled", 2) == pytest.approx(every, **near)
+    assert column("mask", 1) == pytest.approx(every, **near)
+    assert [line[2] for line in cells("mask")] == ["0"] * 4 + ["−∞"]  # the last key is hidden
+    assert [line[3] for line in cells("mask")][4] == "−∞"
+    assert "hidden from this query: 1" in tab.page.locator("regard-workflow .mask").inner_text()
+    powers = scores.exp()
+    assert column("softmax", 2) == pytest.approx([*powers.tolist(), 0], **near)
+    assert column("softmax", 3) == pytest.approx([*weights.tolist(), 0], abs=6e-3)
+    assert _number(cells("softmax")[-1][2]) == pytest.approx(powers.sum().item(), **near)
+    rows = shown("weighted", "td:last-child")
+    assert rows[:4] == [pytest.approx(row, **near) for row in (weights[:, None] * v[:4]).tolist()]
+    assert shown("context", ".strip")[0] == pytest.approx((weights @ v[:4]).tolist(), **near)
+    assert shown("output", ".projected")[0] == pytest.approx(output[:4].tolist(), **near)
 
-    table = steps.nth(3).locator("tbody tr")
-    assert table.count() == 4  # the fifth key is hidden by the causal mask
-    assert "hidden by the mask: 1" in steps.nth(3).inner_text()
-    cells = table.nth(0).locator("th, td").all_inner_texts()
-    assert cells[0] == ["the", "agreement", "was", "signed"][best]
-    found = [float(cell.replace("−", "-")) for cell in cells[1:]]
-    exact = [products[best].item(), scores[best].item(), 1.0, weights[best].item()]
-    assert found == pytest.approx(exact, rel=5e-3, abs=6e-3)
-    assert shown(4, ".strip")[0] == pytest.approx((weights @ v[:4]).tolist(), **near)
-    assert shown(5, ".projected")[0] == pytest.approx(output[:4].tolist(), **near)
+
+def _number(text: str) -> float:
+    return float(text.replace("−", "-")) if text != "−∞" else -math.inf
+
+
+def test_a_number_of_w_q_is_changed_and_all_that_follows(open_page: Callable) -> None:
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(6, heads=2), torch.randn(1, 5, 6)
+    with torch.no_grad(), regard.capture(layer, inputs=True) as trace:
+        layer(x, mask=regard.causal())
+    tab = open_page(trace.label(source=WORDS))
+    tab.page.click(WORD.format("query", 3))
+    tab.settle()
+    head = int(tab.page.locator("regard-workflow .chosen-query").inner_text()[-1])
+    matrices = {"W_Q": layer.query_projection, "W_K": layer.key_projection}
+    matrices["W_V"] = layer.value_projection
+    for name, projection in matrices.items():
+        cell = tab.page.get_by_label(f"{name}, row 2, column 3")
+        cell.fill("2.5")
+        cell.press("Enter")
+        tab.settle()
+        with torch.no_grad():
+            projection.weight[3 * head + 2, 1] = 2.5
+            output, map = layer(x, mask=regard.causal(), return_map=True)
+        view = "document.querySelector('regard-page').view"
+        tab.until(f"{view}.map.cells[15].toFixed(3) === '{map[0, head, 3, 0]:.3f}'")
+        cells = tab.page.evaluate(f"[...{view}.map.cells]")
+        assert cells == pytest.approx(map[0, head].flatten().tolist(), abs=1e-3)
+        shown = tab.page.locator("regard-workflow .output .projected .numbers")
+        tab.settle()
+        assert _numbers(shown.inner_text()) == pytest.approx(
+            output[0, 3, :4].tolist(), rel=1e-2, abs=2e-3
+        )
+    tab.page.get_by_role("button", name="Back to the recorded numbers").click()
+    tab.settle()
+    before = trace.of(0).calls[0].map[head]
+    tab.until(f"{view}.map.cells[15].toFixed(3) === '{before[3, 0]:.3f}'")
 
 
 def test_missing_steps_are_explained(open_page: Callable, recorded: Trace, aligned: Trace) -> None:
     written = "document.querySelector('regard-workflow').textContent.includes('{}')"
     tab = open_page(recorded)
     tab.until(written.format("regard.capture(model, inputs=True) records it"))
-    tab.until(written.format("The predictions of the model are not part of this trace."))
+    assert "not part" not in tab.page.locator("regard-workflow").inner_text()  # left out
     tab = open_page(aligned, language="ko")
     tab.until(written.format("쿼리, 키, 밸류가 기록되지 않아"))
 
@@ -188,23 +247,45 @@ def test_an_additive_score_is_shown_from_state_to_output(open_page: Callable) ->
     tab.page.click(WORD.format("query", 4))
     tab.settle()
     titles = tab.page.locator("regard-workflow .steps h3").all_inner_texts()
-    assert [title[0] for title in titles] == ["1", "2", "3", "4", "5", "6", "7"]
+    assert [title[0] for title in titles] == ["1", "2", "3", "4", "5", "6", "7", "8"]
+    assert "W_Q" not in tab.page.locator("regard-workflow").inner_text()  # it has W₁ and W₂
     score, inputs = model.decoder.attention.score, trace.calls[0].inputs
     left = score.query_weight @ inputs.query[..., 4, :].flatten()
     right = inputs.value.reshape(3, -1) @ score.key_weight.T
     bent = (left + right).tanh()
     scores = (bent @ score.vector).detach()
     best = int(scores.argmax())
-    lines = tab.page.locator("regard-workflow .step >> nth=2").locator(".numbers")
-    for text, vector in zip(
-        lines.all_inner_texts(),
-        (left + right[best], bent[best], score.vector, score.vector * bent[best]),
-        strict=True,
-    ):
-        assert _numbers(text) == pytest.approx(vector[:4].tolist(), rel=1e-2, abs=1e-3)
-    shown = tab.page.locator("regard-workflow .result").inner_text().split("=")[1]
+    terms = tab.page.locator("regard-workflow .pair tbody tr").all()[:4]
+    found = [[_number(each) for each in line.locator("td").all_inner_texts()][1:] for line in terms]
+    columns = (left, right[best], left + right[best], bent[best], score.vector)
+    columns = (*columns, score.vector * bent[best])
+    expected = torch.stack(columns, -1)[:4].tolist()
+    assert found == [pytest.approx(row, rel=1e-2, abs=1e-3) for row in expected]
+    shown = tab.page.locator("regard-workflow .result").inner_text().split("=")[-1]
     assert float(shown.replace("−", "-")) == pytest.approx(scores[best].item(), rel=1e-2, abs=1e-3)
     assert "next" in tab.page.locator("regard-workflow .steps .ranked").inner_text()
+
+
+def test_a_general_score_is_shown_as_in_the_guide_with_its_factor_in_w(open_page: Callable) -> None:
+    torch.manual_seed(1)
+    sizes = {"source_vocabulary": 7, "target_vocabulary": 11, "hidden": 5, "embedding": 3}
+    model = regard.models.build("luong", **sizes, score="general").eval()
+    with torch.no_grad(), regard.capture(model) as trace:
+        model.decode(model.encode(torch.tensor([[4, 5, 6]])), torch.tensor([[1, 4, 5, 6, 7]]))
+    trace = trace.label(source=["x", "y", "z"], target=list("abcde")).stitched().of(0)
+    tab = open_page(trace)
+    tab.page.click(WORD.format("query", 4))
+    tab.settle()
+    text = tab.page.locator("regard-workflow").inner_text()
+    assert "qᵀWk" in text
+    assert "×" not in tab.page.locator("regard-workflow .result").inner_text()
+    assert tab.page.locator("regard-workflow .scaled").count() == 0
+    score, inputs = model.decoder.attention.score, trace.calls[0].inputs
+    matrix = score.scale * score.weight
+    exact = inputs.query[..., 4, :].flatten() @ matrix @ inputs.key.reshape(3, -1).T
+    lines = tab.page.locator("regard-workflow .allScores tbody tr td").all_inner_texts()
+    found = [_number(each) for each in lines]
+    assert found == pytest.approx(exact.tolist(), rel=1e-2, abs=1e-3)
 
 
 def test_what_was_not_recorded_is_listed(open_page: Callable, aligned: Trace) -> None:

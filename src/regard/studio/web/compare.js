@@ -1,5 +1,7 @@
 // <studio-compare>: one input through several runs or mechanisms, side by side.
 
+import { attend, letterVectors, MASKS, plainAdditive } from "regard/attention.js";
+import { Computed, entropy } from "regard/computed.js";
 import { element } from "regard/panel.js";
 import { Payload } from "regard/payload.js";
 import { tokenText } from "regard/texts.js";
@@ -8,10 +10,13 @@ import { post } from "studio/api.js";
 import { InputRoom } from "studio/input_room.js";
 
 const MOST = 4;
-const MECHANISMS = [
-  "score-dot", "score-scaled_dot", "score-cosine", "score-additive", "mask-causal", "mask-window",
-  "normalizer-sparsemax", "normalizer-entmax15", "normalizer-hard", "normalizer-sigmoid", "normalizer-sink",
-];
+const MOST_WORDS = 32;
+const SCORES = ["dot", "scaled_dot", "cosine", "additive"];
+const MECHANISMS = {
+  ...Object.fromEntries(SCORES.map((score) => [`score-${score}`, { score }])),
+  "mask-causal": { mask: MASKS.causal() }, "mask-window": { mask: MASKS.window(1, 1) },
+  ...Object.fromEntries(["sparsemax", "entmax15", "hard", "sigmoid", "sink"].map((normalize) => [`normalizer-${normalize}`, { normalize }])),
+};
 
 export class CompareRoom extends InputRoom {
   sections = ["strip", "heatmap"];
@@ -19,7 +24,7 @@ export class CompareRoom extends InputRoom {
   /** Runs and mechanisms to choose from; without two runs, two mechanisms are chosen. */
   runPicker() {
     const runs = this.studio.runs.filter((run) => run.is_trained);
-    const names = [...runs.map((run) => run.name), ...MECHANISMS];
+    const names = [...runs.map((run) => run.name), ...Object.keys(MECHANISMS)];
     const wanted = ["runs", "mechanisms"].flatMap((key) => (this.given.get(key) ?? "").split(",")).filter((name) => names.includes(name));
     const alike = runs.filter((run) => run.task === runs[0].task).map((run) => run.name).slice(0, 2);
     const first = alike.length > 1 ? alike : ["score-scaled_dot", "normalizer-sparsemax"];
@@ -31,7 +36,7 @@ export class CompareRoom extends InputRoom {
     const problem = element("p", { class: "problem", role: "alert", hidden: true });
     const ofRuns = runs.map((run) => box(run.name, ` ${run.name} `, element("span", { class: "small" }, this.about(run))));
     const ofMechanisms = element("details", { open: this.chosen.some(isMechanism) }, element("summary", {}, this.text("mechanisms")),
-      element("p", { class: "small" }, this.text("mechanismsHelp")), element("div", { class: "checks" }, ...MECHANISMS.map((name) => box(name, ` ${this.text(name)}`))));
+      element("p", { class: "small" }, this.text("mechanismsHelp")), element("div", { class: "checks" }, ...Object.keys(MECHANISMS).map((name) => box(name, ` ${this.text(name)}`))));
     const field = element("fieldset", { class: "control runs" }, element("legend", {}, this.text("chooseRuns")), ...ofRuns, ofMechanisms, problem);
     field.dataset.field = "runs";
     return { field, selected: this.chosen.find((name) => !isMechanism(name)) ?? runs[0]?.name ?? null };
@@ -76,17 +81,30 @@ export class CompareRoom extends InputRoom {
     const isNew = runs.filter((name) => !this.shown?.has(name));
     if (isNew.length) this.loading(isNew.join(", "));
     try {
-      const given = { runs, mechanisms, text: this.input.value };
-      const found = await this.latest.run((signal) => post("/compare", given, { signal }));
+      const given = { runs, text: this.input.value };
+      const found = runs.length ? await this.latest.run((signal) => post("/compare", given, { signal })) : { compared: [] };
       if (!found) return;
       this.status.hidden = true;
       this.problem(null);
-      await this.showAll(found.compared);
+      await this.showAll([...found.compared, ...mechanisms.map((name) => this.mechanism(name, given.text))]);
     } catch (error) {
       this.status.hidden = true;
       this.problem(error);
       if (error.status === 0) this.retry();
     }
+  }
+
+  /** How the words of a text attend to each other by a mechanism. */
+  mechanism(name, text) {
+    const words = text.split(/\s+/).filter(Boolean);
+    const empty = { name, is_mechanism: true, metrics: {}, model: "" };
+    if (words.length < 2 || words.length > MOST_WORDS) return { ...empty, error: this.text("wordCount", { most: MOST_WORDS, count: words.length }) };
+    const start = performance.now(), vectors = letterVectors(words), options = { ...MECHANISMS[name] };
+    if (options.score === "additive") options.parameters = plainAdditive(vectors[0].length);
+    const result = attend(vectors, vectors, vectors, options);
+    const payload = new Computed({ name, sides: ["word", "word"], labels: [words, words], heads: [result], options,
+      vectors: { query: [vectors], key: [vectors], value: [vectors] } });
+    return { ...empty, error: null, payload, entropy: entropy(result.weights), milliseconds: performance.now() - start };
   }
 
   cleared() {
@@ -99,15 +117,18 @@ export class CompareRoom extends InputRoom {
     this.rows(compared);
     this.shown ??= new Map();
     const panes = [];
-    for (const { name, error, looked } of compared) {
+    for (const { name, error, looked, payload } of compared) {
       if (!this.shown.has(name)) this.shown.set(name, document.createElement("regard-views"));
       const views = this.shown.get(name);
       const pane = element("section", { class: "pane", "aria-label": this.title(name) }, element("h3", {}, this.title(name)), element("p", { class: "output", dir: "auto", hidden: isMechanism(name) }, looked?.output ?? ""));
       pane.append(error ? element("p", { class: "problem" }, error) : views);
-      panes.push([pane, views, looked]);
+      panes.push([pane, views, looked, payload]);
     }
     this.panes.replaceChildren(...panes.map(([pane]) => pane));
-    for (const [, views, looked] of panes) if (looked) await this.showViews(views, looked.page);
+    for (const [, views, looked, payload] of panes) {
+      if (payload) await this.showPayload(views, payload);
+      else if (looked) await this.showViews(views, looked.page);
+    }
     await this.differ(compared);
     this.dataset.drawn = String(performance.now());
   }
@@ -125,7 +146,7 @@ export class CompareRoom extends InputRoom {
       model: (each) => each.is_mechanism && hasRuns ? this.text("mechanism") : each.model,
       output: (each) => each.looked?.output ?? each.error ?? "",
       quality: (each) => quality(each.metrics),
-      time: (each) => each.looked ? `${each.looked.milliseconds.toFixed(0)} ms` : "",
+      time: (each) => each.error ? "" : `${(each.looked ?? each).milliseconds.toFixed(0)} ms`,
       entropy: (each) => each.error ? "" : each.entropy === null ? this.text("noAttentionShort") : each.entropy.toFixed(2),
     };
     const filled = Object.entries(columns).filter(([, write]) => compared.some(write));
@@ -139,9 +160,9 @@ export class CompareRoom extends InputRoom {
   /** The mean maps of the first two that attend from and to the same tokens, and their difference. */
   async differ(compared) {
     const ready = [];
-    for (const { name, is_mechanism: isOwn, same_output: page } of compared) {
-      if (!page) continue;
-      const payload = new Payload(page.data, (chunk) => page.chunks[chunk]);
+    for (const { name, is_mechanism: isOwn, same_output: page, payload: own } of compared) {
+      if (!page && !own) continue;
+      const payload = own ?? new Payload(page.data, (chunk) => page.chunks[chunk]);
       const { calls } = payload.traces[0];
       const maps = [];
       let labels = null;
@@ -174,7 +195,7 @@ export class CompareRoom extends InputRoom {
 }
 
 function isMechanism(name) {
-  return MECHANISMS.includes(name);
+  return name in MECHANISMS;
 }
 
 customElements.define("studio-compare", CompareRoom);

@@ -1,6 +1,7 @@
 // What the rooms with one run and one input share: typing, requests, views, files.
 
 import { element } from "regard/panel.js";
+import { Payload } from "regard/payload.js";
 import "regard/views.js";
 import { blob, Latest, post } from "studio/api.js";
 import { Room } from "studio/room.js";
@@ -128,14 +129,18 @@ export class InputRoom extends Room {
     clearTimeout(this.pictureTimer);
   }
 
-  /** Show attention in the views, which stay where they are while one types. */
+  /** Show what the server has sent of the attention, if there is any. */
   async showViews(views, page, sections = this.sections) {
     if (!page) return views.replaceChildren(element("p", { class: "empty" }, this.text("noAttention")));
-    const chunk = (name) => page.chunks[name];
-    if (views.view && views.fits(page.data)) return views.update(page.data, chunk);
+    return this.showPayload(views, new Payload(page.data, (name) => page.chunks[name]), sections);
+  }
+
+  /** Show attention in the views, which stay where they are while one types. */
+  async showPayload(views, payload, sections = this.sections) {
+    if (views.view && views.fits(payload)) return views.update(payload);
     const { language, theme } = this.studio;
-    const first = !views.view ? this.addressed(page.data) : {};
-    await views.show(page.data, chunk, { language, theme, ...first }, sections);
+    const first = !views.view ? this.addressed(payload.data) : {};
+    await views.show(payload, { language, theme, ...first }, sections);
     views.view.addEventListener("change", ({ detail }) => this.viewed?.(views.view, detail));
   }
 

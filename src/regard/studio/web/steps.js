@@ -1,7 +1,9 @@
 // <studio-workflow>: the calculation step by step, of a model or of numbers written by hand.
 
+import { attend, MASKS, plainAdditive } from "regard/attention.js";
+import { Computed } from "regard/computed.js";
 import { element } from "regard/panel.js";
-import { ApiError, Latest, post } from "studio/api.js";
+import { ApiError, post } from "studio/api.js";
 import { InputRoom } from "studio/input_room.js";
 
 const FREE = {
@@ -16,9 +18,16 @@ const CHOICES = {
 };
 const FORMULAS = {
   dot: "q · k", scaled_dot: "q · k / √d", cosine: "cos(q, k)", additive: "1ᵀ tanh(q + k)",
-  none: "", causal: " + M, j ≤ i", window: " + M, |i − j| ≤ 1",
   softmax: "softmax", sparsemax: "sparsemax", entmax15: "1.5-entmax", hard: "one-hot argmax", sigmoid: "σ", sink: "softmax₁",
 };
+const VISIBLE = { causal: MASKS.causal(), window: MASKS.window(1, 1) };
+
+/** The condition of a mask for `queries` and `keys`: the last query is at the last key. */
+function maskFormula(mask, queries, keys) {
+  if (mask === "none") return "";
+  const shift = keys - queries, place = !shift ? "i" : shift > 0 ? `i + ${shift}` : `i − ${-shift}`;
+  return ` + M, ${mask === "causal" ? `j ≤ ${place}` : `|${place} − j| ≤ 1`}`;
+}
 
 export class WorkflowRoom extends InputRoom {
   sections = ["strip", "workflow", "heads", "settings"];
@@ -44,20 +53,7 @@ export class WorkflowRoom extends InputRoom {
       this.options[name] = choices.includes(this.given.get(name)) ? this.given.get(name) : "own";
     }
     this.append(this.heading(), this.tabs, this.form, element("div", { class: "form" }, ...this.pickers(["own"])),
-      element("div", { class: "heading" }, this.stepper(), this.files()), this.views);
-  }
-
-  /** Buttons that show the steps one after the other, or all of them. */
-  stepper() {
-    const move = (by) => {
-      const count = this.querySelectorAll("regard-workflow .steps > .step").length;
-      const now = Number(this.dataset.step ?? count);
-      this.dataset.step = String(Math.min(Math.max(now + by, 1), Math.max(count, 1)));
-      if (by > 0) this.querySelector("regard-workflow")?.scrollIntoView({ block: "nearest" });
-    };
-    return element("div", { class: "tools", role: "group", "aria-label": this.text("steps") },
-      this.button("firstStep", () => { this.dataset.step = "1"; }), this.button("previousStep", () => move(-1)),
-      this.button("nextStep", () => move(1)), this.button("allSteps", () => { delete this.dataset.step; }));
+      this.files(), this.views);
   }
 
   /** Menus of scores, masks and normalizers, and a slider of the scale. */
@@ -65,7 +61,7 @@ export class WorkflowRoom extends InputRoom {
     const menus = Object.entries(CHOICES).map(([name, choices]) => this.control(name, this.select(
       [...first, ...choices].map((choice) => [choice, this.text(choice === "own" ? "own" : `${name}-${choice}`)]),
       this.options[name], (value) => this.changeOptions({ [name]: value }))));
-    const scale = element("input", { type: "range", min: "0", max: "5", step: "0.1", value: String(this.options.scale),
+    const scale = element("input", { type: "range", min: "0.1", max: "5", step: "0.1", value: String(this.options.scale),
       oninput: () => { output.textContent = scale.value; this.changeOptions({ scale: Number(scale.value) }); } });
     const output = element("output", {}, String(this.options.scale));
     const field = this.control("scale", scale);
@@ -91,10 +87,10 @@ export class WorkflowRoom extends InputRoom {
     try {
       const { name, head } = this.place ?? await this.firstPlace();
       const given = { run: this.run, text: this.input.value, layer: name, head, ...this.options };
-      const found = await this.latest.run((signal) => post("/attend/model", given, { signal }));
+      const found = await this.latest.run((signal) => post("/attend", given, { signal }));
       if (!found) return null;
       this.problem(null);
-      await this.showViews(this.views, found.page);
+      await this.showViews(this.views, found);
       this.dataset.drawn = String(performance.now());
     } catch (error) {
       this.problem(error, "score");
@@ -135,7 +131,6 @@ export class WorkflowRoom extends InputRoom {
 
   async buildFree() {
     this.isFree = true;
-    this.latest = new Latest();
     this.values = {};
     for (const name of Object.keys(FREE)) {
       try {
@@ -153,7 +148,7 @@ export class WorkflowRoom extends InputRoom {
     this.matrices = element("div", { class: "matrices" });
     this.result = element("div", { class: "matrices" });
     this.views = document.createElement("regard-views");
-    this.append(this.heading(), this.tabs, element("div", { class: "form" }, ...this.pickers([])), this.formula, this.matrices, this.result, this.stepper(), this.views);
+    this.append(this.heading(), this.tabs, element("div", { class: "form" }, ...this.pickers([])), this.formula, this.matrices, this.result, this.views);
     this.drawMatrices();
     await this.updateFree();
   }
@@ -191,20 +186,23 @@ export class WorkflowRoom extends InputRoom {
 
   async updateFree() {
     const { score, mask, normalizer, scale } = this.options;
-    this.formula.textContent = `C = ${FORMULAS[normalizer]}( ${scale === 1 ? "" : `${scale} · `}${FORMULAS[score]}${FORMULAS[mask]} ) · V`;
+    const { query, key, value } = this.values;
+    this.formula.textContent = `C = ${FORMULAS[normalizer]}( ${scale === 1 ? "" : `${scale} · `}${FORMULAS[score]}${maskFormula(mask, query.length, key.length)} ) · V`;
     this.remember({ mode: "free", ...this.options, ...Object.fromEntries(Object.entries(this.values).map(([name, rows]) => [name, JSON.stringify(rows)])) });
-    try {
-      const found = await this.latest.run((signal) => post("/attend", { ...this.values, ...this.options }, { signal }));
-      if (!found) return;
-      this.problem(null);
-      const cells = found.output.map((row, i) => element("tr", {}, element("th", { scope: "row" }, `c${i + 1}`), ...row.map((value) => element("td", {}, value.toFixed(3).replace("-", "−")))));
-      this.result.replaceChildren(element("div", { class: "matrix" }, element("h3", {}, this.text("matrix-output")), element("table", {}, element("tbody", {}, ...cells))));
-      await this.showViews(this.views, found.page, ["heatmap", "workflow"]);
-      if (this.views.view.query === null) this.views.view.pin(0, null);
-      this.dataset.drawn = String(performance.now());
-    } catch (error) {
-      this.problem(error, "query");
-    }
+    this.problem(null);
+    if (query[0].length !== key[0].length) return this.problem({ message: this.text("widths", { query: query[0].length, key: key[0].length }), field: "key", status: 422 });
+    if (key.length !== value.length) return this.problem({ message: this.text("counts", { key: key.length, value: value.length }), field: "value", status: 422 });
+    const options = { score, normalize: normalizer, mask: VISIBLE[mask] ?? null, temperature: 1 / scale };
+    if (score === "additive") options.parameters = plainAdditive(key[0].length);
+    const result = attend(query, key, value, options);
+    const cells = result.context.map((row, i) => element("tr", {}, element("th", { scope: "row" }, `c${i + 1}`), ...row.map((each) => element("td", {}, each.toFixed(3).replace("-", "−")))));
+    this.result.replaceChildren(element("div", { class: "matrix" }, element("h3", {}, this.text("matrix-output")), element("table", {}, element("tbody", {}, ...cells))));
+    const labels = [query.map((_, i) => `q${i + 1}`), key.map((_, i) => `k${i + 1}`)];
+    await this.showPayload(this.views, new Computed({ name: "attend", sides: ["query", "key"], labels, heads: [result], options,
+      vectors: { query: [query], key: [key], value: [value] } }), ["heatmap", "workflow"]);
+    if (this.views.view.query === null) this.views.view.pin(0, null);
+    this.dataset.drawn = String(performance.now());
+    return null;
   }
 }
 

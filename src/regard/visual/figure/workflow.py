@@ -27,7 +27,7 @@ TEXTS = {
     "en": {
         "input": "input x",
         "compared": "q, normalized or rotated",
-        "sum": "Σ weight · v",
+        "sum": "context vector",
         "concatenation": "all heads, joined",
         "output": "joined · W_O",
         "head": "head {}",
@@ -38,7 +38,7 @@ TEXTS = {
     "ko": {
         "input": "입력 x",
         "compared": "정규화 또는 회전한 q",
-        "sum": "Σ 가중치 · v",
+        "sum": "문맥 벡터",
         "concatenation": "이어 붙인 헤드",
         "output": "이어 붙인 벡터 · W_O",
         "head": "헤드 {}",
@@ -56,7 +56,8 @@ def workflow(
 
     The input x and its projection q; for an additive score both projections, their sum, its tanh
     and the product with w; in each head the keys by weight and the weighted sum; all heads joined;
-    the product with W_O. A step that was not recorded is replaced by the reason.
+    the product with W_O. A step that was not recorded is replaced by the reason, one that the layer
+    does not have is left out.
 
     Args:
         trace: of one example, with one call: `trace.select("encoder.layers.0.*")`, recorded by
@@ -144,11 +145,11 @@ def _strips(
     before: Strips = []
     if "input_query" in tensors:
         before.append((words["input"], tensors["input_query"][0, row]))
-    else:
+    elif "input_query" in reasons:
         before.append((words["input"], reasons["input_query"]))
     projected = tensors.get("projected_query", tensors["query"])
-    is_state = steps.missing.get("input_query") == "projections"
-    before.append(("q" if is_state else "q = x·W_Q", projected[:, row].flatten()))
+    label = "q = x·W_Q" if steps.has_projections else "q"
+    before.append((label, projected[:, row].flatten()))
     if "projected_query" in tensors:
         before.append((words["compared"], tensors["query"][:, row].flatten()))
     if steps.form == "additive" and len(weights) == 1:
@@ -159,12 +160,15 @@ def _strips(
         before += [("W₁q", left), (f"W₂k, {key}", right), ("W₁q + W₂k", left + right)]
         before += [("tanh", bent), ("w ∘ tanh", tensors["vector"][0, 0] * bent)]
     elif "left" in tensors:
-        before.append(("q·W", tensors["left"][:, row].flatten()))
+        before.append(("qᵀW", tensors["left"][:, row].flatten()))
     after: Strips = []
     if len(weights) > 1:
         after.append((words["concatenation"], tensors["sums"][:, row].flatten()))
-    output = tensors["output"][0, row] if "output" in tensors else reasons["output"]
-    return before, [*after, (words["output"], output)]
+    if "output" in tensors:
+        after.append((words["output"], tensors["output"][0, row]))
+    elif "output" in reasons:
+        after.append((words["output"], reasons["output"]))
+    return before, after
 
 
 def _strip(axes: Axes, label: str, values: Tensor | str) -> None:

@@ -46,7 +46,8 @@ def document(traces: Trace | Mapping[str, Trace], *, language: str = "en") -> st
         f'<script type="application/json" id="regard-data">{_json(data)}</script>\n{packed}'
     )
     title = " → ".join(filter(None, (data["input"], data["output"]))) or data["model"] or "regard"
-    return html_page(body, title=title, style=_style(), language=language, script=bundle())
+    script = bundle("page.js") + 'await modules["page.js"].start();'
+    return html_page(body, title=title, style=_style(), language=language, script=script)
 
 
 def iframe(html: str, *, height: int = 900) -> str:
@@ -70,11 +71,12 @@ def _json(data: object) -> str:
 
 
 @cache
-def bundle() -> str:
-    """All modules of `web/` as one module that starts the page, each in a scope of its own.
+def bundle(main: str) -> str:
+    """A module of `web/` and all that it imports as statements that fill `modules` by their names.
 
-    Modules that import each other by name would need addresses, and a page that allows scripts
-    from data: addresses allows any script.
+    Each has a scope of its own. Modules that import each other by name would need addresses, and a
+    page that allows scripts from data: addresses allows any script. In a function, the statements
+    are a classic script, which browsers load from disk, where they load no module.
     """
     scopes: dict[str, str] = {}
 
@@ -89,13 +91,13 @@ def bundle() -> str:
         code = EXPORT.sub(r"\1", code)
         scopes[name] = f'modules["{name}"] = (() => {{\n{code}\nreturn {{ {exports} }};\n}})();\n'
 
-    add("page.js")
-    return "const modules = {};\n" + "".join(scopes.values()) + 'await modules["page.js"].start();'
+    add(main)
+    return "const modules = {};\n" + "".join(scopes.values())
 
 
 @cache
 def _style() -> str:
-    return (_web() / "style.css").read_text(encoding="utf-8")
+    return "".join((_web() / name).read_text("utf-8") for name in ("style.css", "steps.css"))
 
 
 def _web() -> Traversable:

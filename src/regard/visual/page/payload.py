@@ -20,6 +20,7 @@ LONGEST_DENSE = 2048  # rows or columns of a map that is stored as a whole
 LARGEST_WEIGHTS = 900_000  # stored in a page whose maps are too long
 POOLED = 1_000_000  # pooled weights in such a page
 NUMBERS = 3_000_000  # elements of the steps of one call; above that a page shows weights only
+MATRICES = 2**16  # elements of W_Q, W_K, W_V and W_O; above that a page has their products only
 THUMB = 40
 MANY_KEYS = 128  # above that, weights are so small that the scale starts as a square root
 
@@ -181,6 +182,9 @@ def _numbers(call: Call, chunks: Chunks) -> dict[str, Any]:
     for name, other in (("input_key", x), ("input_value", tensors.get("input_key"))):
         if other is not None and torch.equal(tensors[name], other):
             del tensors[name]
+    matrices = [name for name in tensors if name.endswith(("_weight", "_bias"))]
+    if sum(tensors[name].numel() for name in matrices) > MATRICES:
+        tensors = {name: each for name, each in tensors.items() if name not in matrices}
     if size + sum(tensor.numel() for tensor in tensors.values()) > NUMBERS:
         return _too_large
     packed = {}
@@ -189,11 +193,14 @@ def _numbers(call: Call, chunks: Chunks) -> dict[str, Any]:
         bundle = chunks.add(scale=scale, cells=cells)
         packed[_camel(name)] = {"shape": list(tensor.shape), "bundle": bundle}
     numbers = {
+        "score": steps.score,
         "form": steps.form,
         "scale": steps.scale,
+        "offset": steps.offset,
         "hasBias": steps.has_bias,
-        "isSoftmax": steps.is_softmax,
-        "hasProjections": steps.missing.get("input_query") != "projections",
+        "hasMask": steps.has_mask,
+        "normalizer": steps.normalizer,
+        "hasProjections": steps.has_projections,
         "missing": {_camel(name): MISSING[reason] for name, reason in steps.missing.items()},
         "tensors": packed,
     }

@@ -2,6 +2,7 @@
 
 import "regard/views.js";
 import { element } from "regard/panel.js";
+import { Payload } from "regard/payload.js";
 
 export class Page extends HTMLElement {
   /**
@@ -14,7 +15,7 @@ export class Page extends HTMLElement {
     this.views = document.createElement("regard-views");
     this.views.isPage = true;
     this.replaceChildren(this.header(), element("main", {}, this.views));
-    const shown = this.views.show(data, chunk, { language: data.language });
+    const shown = this.views.show(new Payload(data, chunk), { language: data.language });
     this.views.view.addEventListener("change", (event) => this.onChange(event.detail));
     this.translate();
     await shown;

@@ -1,10 +1,12 @@
 // The data of a page: base64 of deflated numbers, unpacked on demand.
 
+import { multiply, transpose, weightsOfRow } from "regard/attention.js";
 import { DenseMap, SparseMap } from "regard/weights.js";
 
 const TYPES = { f4: Float32Array, i2: Int16Array, u1: Uint8Array, u2: Uint16Array, u4: Uint32Array };
 const CACHED = 32e6; // cells of maps that stay unpacked
 const HIDDEN = -32768; // a score that the mask hides
+const PLAIN = ["dot", "scaled_dot"]; // scores of q and k alone
 
 export class Payload {
   /**
@@ -15,6 +17,8 @@ export class Payload {
     this.data = data;
     this.chunk = chunk;
     this.maps = new Map();
+    this.unpacked = new Map(); // numbers, by trace and call
+    this.changed = new Map(); // the same after edits
   }
 
   get traces() {
@@ -86,20 +90,95 @@ export class Payload {
     }));
   }
 
-  /** A tensor of the step-by-step view, as rows: {heads, rows, columns, row(head, i)}. */
+  /** What the steps of a call show, with its tensors as {heads, rows, columns, row(head, i)}; or null. */
+  async numbers(trace, call) {
+    const name = `${trace}/${call}`, { numbers } = this.call(trace, call);
+    if (!numbers) return null;
+    if (!this.unpacked.has(name)) {
+      const parts = Object.entries(numbers.tensors);
+      const tensors = await Promise.all(parts.map(([, stored]) => this.tensor(stored)));
+      this.unpacked.set(name, { ...numbers, tensors: Object.fromEntries(parts.map(([part], place) => [part, tensors[place]])) });
+    }
+    return this.changed.get(name) ?? this.unpacked.get(name);
+  }
+
   async tensor(stored) {
     const { scale, cells } = await this.arrays(stored.bundle);
     const [heads, rows, columns] = stored.shape;
     const values = linear(cells, scale, columns, 32767);
     for (let i = 0; i < cells.length; i++) if (cells[i] === HIDDEN) values[i] = NaN;
-    return {
-      heads, rows, columns,
-      row: (head, i) => {
-        const start = ((heads === 1 ? 0 : head) * rows + i) * columns;
-        return values.subarray(start, start + columns);
-      },
-    };
+    return tensorOf(heads, rows, columns, (head, i) => {
+      const start = (head * rows + i) * columns;
+      return values.subarray(start, start + columns);
+    });
   }
+
+  // ------------------------------------------------------------------ edits of W_Q, W_K and W_V
+
+  /** Whether all that follows from W_Q, W_K and W_V is known. */
+  isEditable(trace, call) {
+    const numbers = this.call(trace, call).numbers;
+    const { queryWeight, keyWeight, valueWeight, projectedQuery, projectedKey, left } = numbers?.tensors ?? {};
+    return Boolean(queryWeight && keyWeight && valueWeight && !projectedQuery && !projectedKey && !left
+      && PLAIN.includes(numbers.score) && numbers.normalizer);
+  }
+
+  isEdited(trace, call) {
+    return this.changed.has(`${trace}/${call}`);
+  }
+
+  /** Take back all edits of a call. */
+  restore(trace, call) {
+    this.changed.delete(`${trace}/${call}`);
+    for (const name of this.maps.keys()) if (name.startsWith(`${trace}/${call}/`)) this.maps.delete(name);
+  }
+
+  /** Change a number of W_Q, W_K or W_V of a head, and compute what follows from it. */
+  edit(trace, call, head, name, row, column, value) {
+    const place = `${trace}/${call}`, before = this.changed.get(place) ?? this.unpacked.get(place);
+    const weight = rowsOf(before.tensors[name], head).map((each) => [...each]);
+    weight[row][column] = value;
+    const tensors = { ...before.tensors, [name]: withHead(before.tensors[name], head, weight) };
+    const { inputQuery, inputKey = inputQuery, inputValue = inputKey } = tensors;
+    const project = (input, side) => {
+      const bias = tensors[`${side}Bias`]?.row(head, 0);
+      return multiply(rowsOf(input, head), rowsOf(tensors[`${side}Weight`], head)).map((each) => each.map((sum, i) => sum + (bias?.[i] ?? 0)));
+    };
+    const [query, key, values] = [project(inputQuery, "query"), project(inputKey, "key"), project(inputValue, "value")];
+    const products = (q, k) => multiply(q, transpose(k)).map((each) => each.map((sum) => before.scale * sum));
+    const old = products(rowsOf(before.tensors.query, head), rowsOf(before.tensors.key, head));
+    const scores = products(query, key).map((each, i) => each.map((score, j) => {
+      const known = before.tensors.scores.row(head, i)[j]; // NaN where a key is hidden
+      return Number.isNaN(known) ? NaN : score + (before.hasBias ? known - old[i][j] : 0);
+    }));
+    const options = { normalize: before.normalizer, temperature: before.temperature };
+    const weights = scores.map((each) => weightsOfRow(each, each.map((score) => !Number.isNaN(score)), options));
+    const sums = multiply(weights, values);
+    const made = { query, key, value: values, scores, sums };
+    for (const [part, rows] of Object.entries(made)) tensors[part] = withHead(tensors[part], head, rows, this.call(trace, call).heads);
+    if (tensors.output && tensors.outputWeight) {
+      const heads = Array.from({ length: this.call(trace, call).heads }, (_, each) => each);
+      const joined = query.map((_, i) => heads.flatMap((each) => [...tensors.sums.row(each, i)]));
+      const bias = tensors.outputBias?.row(0, 0);
+      tensors.output = withHead(tensors.output, 0, multiply(joined, rowsOf(tensors.outputWeight, 0)).map((each) => each.map((sum, i) => sum + (bias?.[i] ?? 0))));
+    } else delete tensors.output;
+    this.changed.set(place, { ...before, tensors });
+    this.maps.set(`${place}/${head}`, new DenseMap(Float32Array.from(weights.flat()), weights.length, weights[0].length));
+  }
+}
+
+/** A tensor of the steps; with one head, all heads share it. */
+export function tensorOf(heads, rows, columns, row) {
+  return { heads, rows, columns, row: (head, i) => row(heads === 1 ? 0 : head, i) };
+}
+
+function rowsOf(tensor, head) {
+  return Array.from({ length: tensor.rows }, (_, i) => tensor.row(head, i));
+}
+
+/** A tensor with other rows in one head; `heads` have their own if they shared it. */
+function withHead(tensor, head, rows, heads = tensor.heads) {
+  return tensorOf(heads, rows.length, rows[0].length, (other, i) => (heads === 1 || other === head ? rows[i] : tensor.row(other, i)));
 }
 
 function linear(cells, scale, columns, most) {

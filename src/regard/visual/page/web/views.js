@@ -7,7 +7,6 @@ import "regard/links_table.js";
 import "regard/strip.js";
 import "regard/workflow.js";
 import { element } from "regard/panel.js";
-import { Payload } from "regard/payload.js";
 import { View } from "regard/view.js";
 import { LANGUAGES } from "regard/texts.js";
 
@@ -16,15 +15,13 @@ export const SECTIONS = ["strip", "heatmap", "heads", "settings", "workflow", "g
 export class Views extends HTMLElement {
   /**
    * Show a payload.
-   * @param {object} data see Payload
-   * @param {(name: string) => string | Promise<string>} chunk
+   * @param {import("regard/payload.js").Payload} payload
    * @param {object} settings of the view
    * @param {string[]} sections names of views
    */
-  async show(data, chunk, settings = {}, sections = SECTIONS) {
-    this.view = new View(new Payload(data, chunk), {
-      curve: data.curve ?? "linear", call: data.call ?? 0, heads: data.heads ?? [0], ...settings,
-    });
+  async show(payload, settings = {}, sections = SECTIONS) {
+    const { curve = "linear", call = 0, heads = [0] } = payload.data;
+    this.view = new View(payload, { curve, call, heads, ...settings });
     this.view.addEventListener("change", (event) => this.onChange(event.detail));
     this.replaceChildren();
     this.build(sections);
@@ -33,17 +30,16 @@ export class Views extends HTMLElement {
   }
 
   /** Show another payload of the same model, with the same call, heads and settings. */
-  async update(data, chunk) {
-    const { view } = this;
-    view.payload = new Payload(data, chunk);
-    await view.load(["trace", "call"]);
+  async update(payload) {
+    this.view.payload = payload;
+    await this.view.load(["trace", "call"]);
   }
 
   /** Whether a payload has the calls of the one that is shown. */
-  fits(data) {
+  fits({ traces }) {
     const names = (calls) => calls.map(({ name, heads }) => `${name} ${heads}`).join();
     const own = this.view?.payload.traces;
-    return own?.length === data.traces.length && names(own.at(-1).calls) === names(data.traces.at(-1).calls);
+    return own?.length === traces.length && names(own.at(-1).calls) === names(traces.at(-1).calls);
   }
 
   settings() {

@@ -1,4 +1,4 @@
-"""Attention of numbers written by hand, or of those of a model, with any score and mask."""
+"""The numbers of a model, attended to with any score, mask and normalizer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from regard.core.mask import Mask
 from regard.core.normalize import NORMALIZERS
 from regard.core.score import Additive, Cosine, Dot, ScaledDot, Score
 from regard.studio.look import page_data, parse_text
-from regard.studio.messages import FreeAttention, FreeResult, ModelAttention
+from regard.studio.messages import ModelAttention, PageData
 from regard.studio.runs import Runs
 from regard.trace import Trace
 from regard.web import RequestError
@@ -35,24 +35,7 @@ class Way:
     scale: float
 
 
-def attend(given: FreeAttention) -> FreeResult:
-    """Return every step of `regard.attend` for numbers written by hand."""
-    query, key = _matrix(given.query, "query"), _matrix(given.key, "key")
-    value = _matrix(given.value, "value")
-    if query.shape[1] != key.shape[1]:
-        widths = f"queries have {query.shape[1]} numbers and keys {key.shape[1]}"
-        raise RequestError(422, f"{widths}: make them equal", "key")
-    if len(key) != len(value):
-        counts = f"there are {len(key)} keys and {len(value)} values"
-        raise RequestError(422, f"{counts}: each key has a value", "value")
-    score, normalize = find_score(given.score, query.shape[1]), NORMALIZERS[given.normalizer]
-    names = {"query": [f"q{i + 1}" for i in range(len(query))]}
-    names["key"] = [f"k{i + 1}" for i in range(len(key))]
-    way = Way(score, MASKS[given.mask], normalize, given.scale)
-    return steps(query, key, value, way, ("attend", "query", "key"), names)
-
-
-def attend_in_model(runs: Runs, given: ModelAttention) -> FreeResult:
+def attend_in_model(runs: Runs, given: ModelAttention) -> PageData:
     """Return every step for the queries, keys and values of one head of a model."""
     predictor = runs.predictor(given.run)
     trace = predictor.trace(parse_text(predictor, given.text))
@@ -71,7 +54,7 @@ def attend_in_model(runs: Runs, given: ModelAttention) -> FreeResult:
         if query.shape[1] != key.shape[1]:
             widths = f"queries have {query.shape[1]} numbers and keys {key.shape[1]}"
             raise RequestError(422, f"{widths}: only the model's own score compares them", "score")
-        score = find_score(given.score, query.shape[1])
+        score = _find_score(given.score, query.shape[1])
     if given.mask != "own":
         mask = MASKS[given.mask]
     elif mask is not None:
@@ -82,31 +65,14 @@ def attend_in_model(runs: Runs, given: ModelAttention) -> FreeResult:
         name = "softmax" if given.normalizer == "own" else given.normalizer
         normalize = NORMALIZERS[name]
     way = Way(score, mask, normalize, given.scale)
-    return steps(query, key, value, way, (call.name, call.queries, call.keys), trace.tokens)
-
-
-def steps(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    way: Way,
-    named: tuple[str, str, str],
-    tokens: dict[str, list[str]],
-) -> FreeResult:
-    """Return the steps of one head, (M, D), (N, D) and (N, Dv).
-
-    Args:
-        named: the names of the call, of its queries and of its keys
-    """
     layer = _Layer(way)
-    with torch.no_grad(), regard.capture(layer) as trace:
-        output = layer(query[None, None], key[None, None], value[None, None])
-    (found,) = trace.of(0).calls
-    name, queries, keys = named
-    call = replace(found, name=name, queries=queries, keys=keys)
-    page = page_data(Trace([call], tokens))
+    with torch.no_grad(), regard.capture(layer) as recorded:
+        layer(query[None, None], key[None, None], value[None, None])
+    (head,) = recorded.of(0).calls
+    named = replace(head, name=call.name, queries=call.queries, keys=call.keys)
+    page = page_data(Trace([named], trace.tokens))
     assert page is not None
-    return FreeResult(page=page, output=output[0, 0].tolist())
+    return page
 
 
 class _Layer(torch.nn.Module):
@@ -149,7 +115,7 @@ def _head(tensor: Tensor, head: int, length: int) -> Tensor:
     return heads[head % len(heads), :length]
 
 
-def find_score(name: str, width: int) -> Score:
+def _find_score(name: str, width: int) -> Score:
     """Return the score of a name for vectors of a width; "additive" is tanh(q + k), summed."""
     if name != "additive":
         return {"dot": Dot(), "scaled_dot": ScaledDot(), "cosine": Cosine(1.0)}[name]
@@ -159,9 +125,3 @@ def find_score(name: str, width: int) -> Score:
             square = parameter.ndim == 2 and parameter.shape[0] == parameter.shape[1]
             parameter.copy_(torch.eye(width) if square else torch.ones_like(parameter))
     return score
-
-
-def _matrix(rows: list[list[float]], field: str) -> Tensor:
-    if len({len(row) for row in rows}) != 1:
-        raise RequestError(422, f"the rows of {field} should have the same length", field)
-    return torch.tensor(rows)
