@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser test-all test-gpu attack lint types format demo studio bench docs pictures reference clean
+.PHONY: help install test browser test-all test-gpu attack lint types format demo studio bench docs pictures samples reference clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ docs: $(INSTALLED) ## the documentation as a site that opens from disk: site/ind
 MODELS := attention bahdanau copy dates # of the guide
 pictures: $(INSTALLED) $(MODELS:%=runs/%/model.safetensors) ## run the guide and draw its pictures; PAGES=docs/guide/masks.md
 	@$(BIN)/python -m docs.tools.pages $(PAGES)
+
+samples: $(INSTALLED) ## train the small models that come with regard; SAMPLES=dates-luong
+	@$(BIN)/python -m docs.tools.samples $(SAMPLES)
 
 reference: $(INSTALLED) ## write the generated pages of docs/: commands, recipes, keys
 	@$(BIN)/python -m docs.tools.reference

@@ -26,7 +26,7 @@ ORDER = (
     ("trace",),
     ("analysis",),
     ("visual",),
-    ("recipes",),
+    ("recipes", "samples"),
     ("export",),
     ("tasks",),
     ("claims",),

@@ -36,7 +36,8 @@ def studio(
 ) -> None:
     """Look at models, edit, compare and train them in the browser.
 
-    Runs below --out are offered too. A training goes on when the studio ends. The address that is
+    Runs below --out are offered too; without a RUN also three small models of dates that come with
+    regard. A training goes on when the studio ends. The address that is
     printed holds a token, without which the studio does not answer.
     """
     if token is not None and (no_token or not token):
@@ -45,6 +46,7 @@ def studio(
     for run in runs or []:
         if not run.is_dir():
             raise FileNotFoundError(f"{run} is not a directory: give runs, or folders of runs")
+    from regard.samples import FOLDER
     from regard.studio import create_studio
     from regard.web import is_loopback, make_token, run_server
 
@@ -54,7 +56,7 @@ def studio(
         docs = SITE if (SITE / "guide").is_dir() else None
     elif not (docs / "guide").is_dir():
         raise FileNotFoundError(f"{docs} has no guide: build the documentation with `make docs`")
-    app = create_studio(runs or [], home=out, docs=docs, host=host, token=token)
+    app = create_studio(runs or [out, FOLDER], home=out, docs=docs, host=host, token=token)
 
     def ready(address: str) -> None:
         page = f"{address}/#token={token}" if token else f"{address}/"
