@@ -8,7 +8,7 @@ from regard.paths.choice import plan
 class Flops:
     """An observer that adds up what calls of attention cost, by path."""
 
-    edits = False
+    edits = gradients = False
 
     def __init__(self) -> None:
         self.by_path: dict[str, int] = {}

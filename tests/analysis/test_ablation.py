@@ -91,3 +91,23 @@ def test_a_model_is_left_as_it_was():
     with pytest.warns(UserWarning, match="recorded nothing"), regard.capture(model) as trace:
         pass
     assert len(trace) == 0
+
+
+def test_any_model_is_ablated_by_a_function_that_runs_it():
+    transformers = pytest.importorskip("transformers", reason="needs transformers")
+    torch.manual_seed(2)
+    sizes = {"vocab_size": 29, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 32}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+
+    def logits():
+        return model(SOURCE).logits[:, -1, 7]
+
+    found = head_importance(model, logits)
+    assert len(found) == 6
+    worst = found[0]
+    weight = model.get_submodule(worst.name).c_proj.weight
+    with torch.no_grad():
+        before = logits()
+        weight[4 * worst.head : 4 * worst.head + 4] = 0.0  # W_O of the head
+        expected = (logits() - before).mean()
+    assert worst.change == pytest.approx(float(expected), abs=1e-5)

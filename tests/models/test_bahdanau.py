@@ -96,6 +96,8 @@ def test_the_keys_are_projected_once(monkeypatch):
 class Counted:
     """A watcher that counts calls of attention; one that may edit them needs to see each step."""
 
+    gradients = False
+
     def __init__(self, *, edits: bool) -> None:
         self.calls, self.edits = 0, edits
 

@@ -13,7 +13,7 @@ from regard.layers import (
     MultiHeadAttention,
 )
 from regard.layers.local import PredictedCenter
-from regard.models import build
+from regard.models import LanguageModel, build
 from regard.trace import edit
 
 X = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(3))
@@ -144,10 +144,13 @@ def test_an_edit_that_hides_nothing_changes_no_bit():
     layer = MultiHeadAttention(64, heads=2).eval()
     x = torch.randn(2, 61, 64)
     before = layer(x)
-    unused = pytest.warns(UserWarning, match="edit changed no attention call")
+    unused = pytest.raises(ValueError, match="hide met no attention call")
     with unused, edit(layer, "query_projection", keys=[0]):
         during = layer(x)
     assert torch.equal(before, during)
+    with edit(layer):
+        pass
+    assert torch.equal(before, layer(x))
 
 
 @pytest.mark.parametrize("center", [None, PredictedCenter(6)], ids=["monotonic", "predicted"])
@@ -268,3 +271,202 @@ def test_a_weight_is_set_after_softmax_only():
     layer = HardAttention(6, score="scaled_dot").eval()
     with pytest.raises(ValueError, match="after softmax only"), edit(layer, keys=[0], weight=0.5):
         layer(X, X)
+
+
+class Torch(torch.nn.Module):
+    """Attention of torch, or written with its function."""
+
+    def __init__(self, attention=None):
+        super().__init__()
+        torch.manual_seed(5)
+        self.attention = attention or torch.nn.MultiheadAttention(6, 3, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class Written(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.qkv, self.output_projection = torch.nn.Linear(6, 18), torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        three = self.qkv(x).chunk(3, -1)
+        q, k, v = (each.unflatten(-1, (3, 2)).transpose(1, 2) for each in three)
+        context = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.output_projection(context.transpose(1, 2).flatten(-2))
+
+
+def transformers_model(implementation):
+    pytest.importorskip("transformers", reason="needs transformers")
+    from tests.trace.test_hugging_face_architectures import LLAMA, model_of
+
+    regard.trace.register_transformers()
+    return model_of("Llama", LLAMA, implementation).requires_grad_(False)
+
+
+MODELS = {
+    "ours": lambda: (torch.nn.Sequential(layer_of()), X),
+    "grouped": lambda: (torch.nn.Sequential(layer_of(kv_heads=1)), X),
+    "torch": lambda: (Torch().eval(), X),
+    "sdpa": lambda: (Written().eval(), X),
+    "language": lambda: (LanguageModel(13, dim=6, heads=3, hidden=7, layers=2).eval(), SOURCE),
+    "llama sdpa": lambda: (transformers_model("sdpa"), SOURCE),
+    "llama eager": lambda: (transformers_model("eager"), SOURCE),
+    "llama regard": lambda: (transformers_model("regard"), SOURCE),
+}
+
+
+def output_of(model, x):
+    with torch.no_grad():
+        output = model(x)
+    return output if isinstance(output, torch.Tensor) else output[0]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_outputs_of_heads_are_scaled_zeroed_and_patched(kind):
+    """The same equations on every implementation: a head's output is all that it adds."""
+    model, x = MODELS[kind]()
+    with regard.capture(model) as trace:
+        plain = output_of(model, x)
+    with regard.capture(model) as other:
+        output_of(model, x.flip(0))
+    name = trace.names[-1]
+
+    def under(*edits):
+        with edit(model) as each, regard.capture(model) as during:
+            for method, *args, options in edits:
+                getattr(each, method)(*args, **options)
+            found = output_of(model, x)
+        assert during[name].verify() < 1e-5
+        return found, during[name].output
+
+    hidden, _ = under(("hide", name, {"head": 1}))
+    zeroed, heads = under(("zero", name, {"head": 1}))
+    assert torch.allclose(hidden, zeroed, atol=1e-6)
+    assert float(heads[:, 1].abs().max()) == 0.0
+    assert torch.allclose(heads[:, 2], trace[name].output[:, 2], atol=1e-6)
+    doubled, heads = under(("scale", name, 2.0, {"head": 1, "query": 3}))
+    assert torch.allclose(heads[:, 1, 3], 2 * trace[name].output[:, 1, 3], atol=1e-6)
+    assert torch.allclose(heads[:, 1, :3], trace[name].output[:, 1, :3], atol=1e-6)
+    assert not torch.allclose(doubled, plain)
+    _, heads = under(("patch", name, {"head": 1, "source": other}))
+    assert torch.allclose(heads[:, 1], other[name].output[:, 1], atol=1e-6)
+    _, heads = under(("mean", name, {"head": 1, "source": [other, trace]}))
+    assert torch.allclose(heads[:, 1], other[name].output[:, 1].mean((0, 1)), atol=1e-6)
+    itself, _ = under(("patch", name, {"source": trace}))
+    assert torch.allclose(itself, plain, atol=1e-5)
+    restored, _ = under(("scale", name, 2.0, {"head": 1}), ("scale", name, 0.5, {"head": 1}))
+    assert torch.allclose(restored, plain, atol=1e-5)
+    assert torch.equal(output_of(model, x), plain)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "grouped"])
+def test_rows_and_maps_are_set(kind):
+    model, x = MODELS[kind]()
+    with regard.capture(model) as trace:
+        output_of(model, x)
+    name, N = trace.names[-1], 5
+    map = torch.rand(N, N, generator=torch.Generator().manual_seed(3)).tril() + torch.eye(N)
+    map = map / map.sum(-1, keepdim=True)
+    with edit(model) as edits, regard.capture(model) as during:
+        edits.set(name, map, head=1)
+        edits.set(name, map[4], head=0, query=4)
+        output_of(model, x)
+    found, before = during[name].map.dense(), trace[name].map.dense()
+    assert torch.allclose(found[:, 1], map.expand_as(found[:, 1]), atol=1e-5)
+    assert torch.allclose(found[:, 0, 4], map[4].expand_as(found[:, 0, 4]), atol=1e-5)
+    assert torch.allclose(found[:, 2], before[:, 2], atol=1e-6)
+    assert torch.allclose(found[:, 0, :4], before[:, 0, :4], atol=1e-6)
+
+
+def test_a_word_is_hidden_from_what_reads_the_source_only():
+    model = transformer()
+    with torch.no_grad(), regard.capture(model) as trace, edit(model) as edits:
+        edits.hide(word=1)
+        model(SOURCE, LENGTHS, TARGET)
+    for call in trace:
+        assert (float(call.map[..., 1].max()) == 0.0) == (call.keys == "source"), call.name
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager", "regard"])
+def test_generated_text_is_that_of_a_full_pass_under_the_same_edit(implementation):
+    transformers = pytest.importorskip("transformers", reason="needs transformers")
+    from tests.trace.test_hugging_face_architectures import LLAMA
+
+    regard.trace.register_transformers()
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(**LLAMA)
+    model = transformers.LlamaForCausalLM._from_config(config, attn_implementation=implementation)
+    model = model.eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(8.0)
+    prompt, options = SOURCE[:1], {"do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+
+    def generate():
+        return model.generate(prompt, max_new_tokens=4, **options)[0]
+
+    with edit(model) as edits:
+        edits.hide(word=1)
+        edits.zero("model.layers.1.self_attn", head=2)
+        effect = edits.compare(generate)
+    ids = effect.after
+    with edit(model) as edits, torch.no_grad():
+        edits.hide(word=1)
+        edits.zero("model.layers.1.self_attn", head=2)
+        logits = model(ids[None, :-1]).logits[0]
+    assert logits[4:].argmax(-1).tolist() == ids[5:].tolist()
+    assert effect.before.tolist() == generate().tolist() != ids.tolist()
+
+
+def test_an_exception_restores_the_model_and_is_the_one_that_is_raised():
+    model, x = MODELS["torch"]()
+    plain = output_of(model, x)
+    with pytest.raises(AssertionError, match="embedding dimension"), edit(model, heads=[0]):
+        model(torch.zeros(2, 5, 7))
+    assert torch.equal(output_of(model, x), plain)
+
+
+def test_an_effect_has_logits_and_probabilities():
+    layer = layer_of()
+    with torch.no_grad(), edit(layer) as edits:
+        edits.hide(word=2)
+        effect = edits.compare(lambda: layer(X))
+        after = layer(X)
+    assert torch.allclose(effect.difference, after - layer(X), atol=1e-6)
+    ids, before, later = effect.probabilities(2)
+    assert ids.shape == (2, 5, 2)
+    assert torch.allclose(later, after.softmax(-1).gather(-1, ids))
+    assert torch.allclose(before, layer(X).softmax(-1).gather(-1, ids), atol=1e-6)
+
+
+def run_edited(layer, method, *args, **options):
+    with edit(layer) as edits:
+        getattr(edits, method)(*args, **options)
+        return layer(X)
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "options", "words"),
+    [
+        ("hide", (), {"word": 1, "key": 2}, "not both"),
+        ("hide", (), {"head": 7}, "heads of .* are 0 to 2, got 7"),
+        ("set", ("*", torch.tensor([0.5, 0.2])), {}, "add up to 1"),
+        ("set", ("*", torch.tensor([0.5, 0.5])), {}, "5 queries from 0 and 5 keys"),
+        ("patch", ("*",), {"source": regard.trace.Trace()}, "no outputs of"),
+        ("hide", ("decoder",), {}, "no module is named like"),
+    ],
+)
+def test_edits_that_cannot_be_are_errors(method, args, options, words):
+    with pytest.raises(ValueError, match=words):
+        run_edited(layer_of(), method, *args, **options)
+
+
+def test_a_patch_of_another_length_is_an_error():
+    layer = layer_of()
+    with regard.capture(layer) as source:
+        layer(X[:, :3])
+    with pytest.raises(ValueError, match="5 positions, and 3"):
+        run_edited(layer, "patch", "*", source=source)

@@ -23,8 +23,12 @@ from regard.analysis.alignment_file import (
     read_pharaoh,
     write_pharaoh,
 )
+from regard.analysis.attribution import METHODS, attribute
 from regard.analysis.faithfulness import (
     Faithfulness,
+    MethodComparison,
+    MethodScore,
+    compare_methods,
     cross_attention,
     faithfulness,
     gradients,
@@ -48,6 +52,7 @@ from regard.analysis.steps import Steps, attention_steps
 from regard.analysis.words import by_words, merge_words, word_groups, word_labels
 
 __all__ = [
+    "METHODS",
     "AlignmentHead",
     "AlignmentScore",
     "Faithfulness",
@@ -56,12 +61,16 @@ __all__ = [
     "HeadDiagnostics",
     "HeadPattern",
     "HeadSums",
+    "MethodComparison",
+    "MethodScore",
     "Pairs",
     "Steps",
     "ablate",
     "alignment_error",
     "attention_steps",
+    "attribute",
     "by_words",
+    "compare_methods",
     "cross_attention",
     "diagnose",
     "diagonality",

@@ -1,7 +1,13 @@
-"""How the output of a model changes when a part of its attention is hidden."""
+"""How the output of a model changes when a part of its attention is hidden.
+
+Functions take `Pairs` or a batch for a model of this library, and for any other model a function
+that runs it and returns what is to be explained, for each example (B,) or as one number:
+
+    ablate(model, lambda: model(**inputs).logits[:, -1, word], heads=[3])
+"""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -47,7 +53,7 @@ def token_log_probabilities(model: Any, pairs: Any) -> Tensor:
 
 def ablate(
     model: nn.Module,
-    pairs: Any,
+    pairs: Any | Callable[[], Tensor],
     layers: str | Sequence[str] = "*",
     *,
     heads: Sequence[int] | None = None,
@@ -55,7 +61,7 @@ def ablate(
     keys: Sequence[int] | None = None,
     cells: Sequence[tuple[int, int]] | None = None,
 ) -> Tensor:
-    """How the log-probability of each target changes when a part of the attention is hidden.
+    """How the log-probability of each target, or any number, changes when a part is hidden.
 
         Δ = log p(y | x, hidden) − log p(y | x)
 
@@ -69,25 +75,29 @@ def ablate(
     torch.Size([1])
 
     Args:
-        model: one of `regard.models`
-        pairs: `Pairs` or a batch
+        model: one of `regard.models`, or any other with a function
+        pairs: `Pairs` or a batch; or a function that returns (B,) or one number
         layers, heads, queries, keys, cells: what to hide, see `regard.trace.edit`
 
-    Returns: (B,), in nats
+    Returns: (B,), in nats, or the change of what the function returns
     """
     with torch.no_grad():
-        before = token_log_probabilities(model, pairs).sum(-1)
+        before = _number(model, pairs)
         with edit(model, layers, heads=heads, queries=queries, keys=keys, cells=cells):
-            after = token_log_probabilities(model, pairs).sum(-1)
+            after = _number(model, pairs)
     return after - before
 
 
+def _number(model: Any, pairs: Any | Callable[[], Tensor]) -> Tensor:
+    return pairs() if callable(pairs) else token_log_probabilities(model, pairs).sum(-1)
+
+
 def head_importance(
-    model: nn.Module, pairs: Any, layers: str | Sequence[str] = "*"
+    model: nn.Module, pairs: Any | Callable[[], Tensor], layers: str | Sequence[str] = "*"
 ) -> list[HeadChange]:
     """Hide each head alone, and sort by the loss of log-probability, the largest first.
 
-    Michel et al. 2019, section 3.1.
+    Michel et al. 2019, section 3.1. The arguments are those of `ablate`.
     """
     patterns = [layers] if isinstance(layers, str) else layers
     found = []
@@ -109,9 +119,9 @@ def word_importance(model: nn.Module, pairs: Any) -> Tensor:
     return torch.stack([ablate(model, pairs, cross, keys=[j]) for j in positions], dim=-1)
 
 
-def attention_calls(model: nn.Module, pairs: Any) -> list[Call]:
+def attention_calls(model: nn.Module, pairs: Any | Callable[[], Tensor]) -> list[Call]:
     """The attention calls of a model over some pairs, one for each module."""
     with warnings.catch_warnings(), capture(model) as trace, torch.no_grad():
         warnings.filterwarnings("ignore", "capture recorded nothing")  # a model without attention
-        token_log_probabilities(model, pairs)
+        _number(model, pairs)
     return trace.stitched().calls

@@ -1,12 +1,20 @@
-"""Faithfulness of attention: its agreement with occlusion and gradients, beside a control."""
+"""Faithfulness of attention: its agreement with occlusion and gradients, beside a control.
+
+`compare_methods` does the same for all methods of attribution, on any model.
+"""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard.analysis.ablation import Pairs, attention_calls, token_log_probabilities
+from regard.analysis.attribution import METHODS, Target, attribute, of_output
+from regard.trace import edit
+from regard.trace.capture import Captured
 
 UNK = 3  # of every tokenizer
 
@@ -127,6 +135,123 @@ def kendall(a: Tensor, b: Tensor) -> float:
     agreement = float((signs_a * signs_b).sum())
     untied = float(signs_a.abs().sum()) * float(signs_b.abs().sum())
     return agreement / math.sqrt(untied) if untied else math.nan
+
+
+class MethodScore(NamedTuple):
+    """A method, or its random control: means over examples with the half width of 95 %.
+
+    Deletion is how much of the target is lost on average while words are hidden, the most important
+    first; insertion how much is there while they are shown in that order. Higher is more faithful.
+    """
+
+    method: str
+    is_control: bool
+    deletion: float
+    deletion_error: float  # NaN for one example
+    insertion: float
+    insertion_error: float
+
+
+@dataclass(frozen=True)
+class MethodComparison:
+    """What `compare_methods` returns.
+
+    Args:
+        scores: of each method and its control
+        deletion, insertion: curves by method, means over examples at equal shares of the words,
+            (steps + 1,): what is left of the target
+        agreement: Kendall's τ between the orders of two methods, mean over examples
+    """
+
+    scores: list[MethodScore]
+    deletion: dict[str, Tensor]
+    insertion: dict[str, Tensor]
+    agreement: dict[tuple[str, str], float]
+
+    def __str__(self) -> str:
+        lines = [f"{'method':20} {'deletion':>16} {'insertion':>16}"]
+        for each in self.scores:
+            name = f"  random {each.method}"[:20] if each.is_control else each.method
+            lines.append(
+                f"{name:20} {each.deletion:8.3f} ± {each.deletion_error:<5.2g} "
+                f"{each.insertion:8.3f} ± {each.insertion_error:<5.2g}"
+            )
+        return "\n".join(lines)
+
+
+def compare_methods(
+    examples: Sequence[tuple[Captured, Target]],
+    methods: Sequence[str] = tuple(METHODS),
+    *,
+    steps: int = 8,
+    seed: int = 0,
+) -> MethodComparison:
+    """Compare methods of attribution by what hiding the words that they name does to the target.
+
+    Args:
+        examples: traces of one input each, by `capture(model, gradients=True)`, with a target that
+            is no tensor, see `attribute`
+        methods: names in `METHODS`
+        steps: points of the curves after the first
+        seed: of the random controls
+    """
+    if not examples:
+        raise ValueError("compare_methods needs one example or more, got none")
+    curves: dict[tuple[str, bool], list[tuple[Tensor, Tensor]]] = {}
+    taus: dict[tuple[str, str], list[float]] = {}
+    for trace, target in examples:
+        orders = {name: attribute(trace, target, name) for name in methods}
+        for name, scores in orders.items():
+            control = attribute(trace, target, name, control=seed)
+            for kind, each in ((False, scores), (True, control)):
+                curves.setdefault((name, kind), []).append(_curves(trace, target, each, steps))
+            for other, theirs in orders.items():
+                taus.setdefault((name, other), []).append(kendall(scores, theirs))
+    means = {
+        key: [torch.stack(each).mean(0) for each in zip(*runs, strict=True)]
+        for key, runs in curves.items()
+    }
+    scores_of = [
+        MethodScore(
+            name,
+            kind,
+            *_mean([float((run[0][0] - run[0]).mean()) for run in runs]),
+            *_mean([float((run[1] - run[1][0]).mean()) for run in runs]),
+        )
+        for (name, kind), runs in curves.items()
+    ]
+    return MethodComparison(
+        scores_of,
+        {name: means[name, False][0] for name in methods},
+        {name: means[name, False][1] for name in methods},
+        {pair: float(torch.tensor(each).nanmean()) for pair, each in taus.items()},
+    )
+
+
+@torch.no_grad()
+def _curves(trace: Captured, target: Target, scores: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """The target while words are hidden, and while they are shown, the most important first."""
+    forward, N = trace.forward, len(scores)
+    assert forward is not None
+    order = scores.argsort(descending=True, stable=True).tolist()
+    counts = [round(N * step / steps) for step in range(steps + 1)]
+
+    def value(hidden: list[int]) -> Tensor:
+        if not hidden:
+            return of_output(forward.model, forward.again(), target)
+        with edit(forward.model) as edits:
+            edits.hide(word=hidden)
+            return of_output(forward.model, forward.again(), target)
+
+    deletion = torch.stack([value(order[:count]) for count in counts])
+    return deletion, torch.stack([value(order[count:]) for count in counts])
+
+
+def _mean(values: list[float]) -> tuple[float, float]:
+    """The mean, and half of its 95 % interval: 1.96 standard errors."""
+    sample = torch.tensor(values, dtype=torch.float64)
+    error = float(sample.std()) * 1.96 / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(sample.mean()), error
 
 
 def _agreement(first: Tensor, second: Tensor) -> float:

@@ -69,7 +69,8 @@ def map_of(request: Request) -> AttentionMap:
 
 def weigh(request: Request, weights: Tensor, rows: slice) -> Tensor:
     """Dropout of the weights, times the values."""
-    return request.apply_dropout(weights, rows) @ request.value.to(weights.dtype)
+    output = request.apply_dropout(weights, rows) @ request.value.to(weights.dtype)
+    return request.edited(output, rows)
 
 
 def by_path(request: Request, path: str = "auto") -> Computation:
@@ -121,6 +122,7 @@ def dispatch(
     if listening:
         with observer.unobserved():
             output = _expanded(chosen.compute(request), request)
+        output = request.edited(output, request.rows)
         features = () if chosen.features is None else (chosen.features,)
         shape = (*request.leading, *features, *request.size)
         record = _record(request, request.value, output, shape, chosen)

@@ -41,6 +41,8 @@ class Observer(Protocol):
 
     edits: bool
     """Whether `edit` changes requests; then no call takes a shortcut around it."""
+    gradients: bool
+    """Whether it needs gradients of outputs; then each output is the one that the model uses."""
 
     def edit(self, request: Request) -> Request:
         """Return the request to compute instead; called only if `edits`."""
@@ -59,6 +61,7 @@ class Recorder:
     """An observer that keeps every call, in order."""
 
     edits = False
+    gradients = False
 
     def __init__(self) -> None:
         self.calls: list[CallRecord] = []
@@ -85,6 +88,11 @@ def _compiling() -> bool:
 def any_edits(listening: tuple[Observer, ...]) -> bool:
     """Whether one of the observers changes requests."""
     return any(observer.edits for observer in listening)
+
+
+def any_gradients(listening: tuple[Observer, ...]) -> bool:
+    """Whether one of the observers needs gradients."""
+    return any(observer.gradients for observer in listening)
 
 
 def edit_request(listening: tuple[Observer, ...], request: Request) -> Request:

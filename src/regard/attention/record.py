@@ -72,6 +72,7 @@ class CallRecord:
         output_gradient: ∂L/∂output, if a trace asked for it and backward has run
         result: the tensor that the model goes on with, and what makes the output of it, if the
             output is a view that no gradient reaches
+        attached: the tensor of the autograd graph, if a trace asked for its gradient
     """
 
     value: Tensor
@@ -90,6 +91,7 @@ class CallRecord:
     layer: LayerInputs | None = None
     output_gradient: Tensor | None = None
     result: tuple[Tensor, Callable[[Tensor], Tensor]] | None = None
+    attached: Tensor | None = None
 
     _is_kept: bool = False
     _versions: list[int] | None = None  # of its tensors; torch does not count in inference mode
@@ -112,16 +114,18 @@ class CallRecord:
 
     def keep_gradient(self, record: "CallRecord") -> None:
         """Let backward store ∂L/∂output in a record that was kept of this call."""
-        if self.output is None or not self.output.requires_grad:
+        if self.output is None:
             return
         tensor, arrange = self.result or (self.output, lambda gradient: gradient)
+        if not tensor.requires_grad:  # of a frozen model
+            tensor.requires_grad_()
+        record.attached = tensor
 
         def store(gradient: Tensor) -> None:
             own, before = arrange(gradient.detach()), record.output_gradient
             record.output_gradient = own if before is None else before + own
 
-        if tensor.requires_grad:
-            tensor.register_hook(store)
+        tensor.register_hook(store)
 
     @property
     def _tensors(self) -> list[tuple[str, Tensor]]:
@@ -236,6 +240,22 @@ class CallRecord:
             return _reshaped(self.map.scores[..., rows, :], new)
 
         return AttentionMap(weights, scores, (*new, M, N), self._example)
+
+    def output_by_head(self) -> Tensor | None:
+        """The output of each head, (batch, heads, M, Dv); None if it is not known."""
+        new, M = self._batch_and_heads(), self.shape[-2]
+        if self.output is not None and self.output.shape[:-1] == self.shape[:-1]:
+            return self.output.detach().reshape(*new, M, -1)
+        if self.request is None:  # weights · values before W_O
+            return None
+        request, map = self.request, self.map
+        step, parts = block_rows(map.shape[:-2].numel() * map.shape[-1]), []
+        with torch.no_grad():
+            for start in range(0, M, step):
+                rows = slice(start, min(start + step, M))
+                weights = map[..., rows, :]
+                parts.append(request.edited(weights @ request.value.to(weights.dtype), rows))
+        return torch.cat(parts, dim=-2).reshape(*new, M, -1)
 
     def gradient_by_head(self) -> Rows | None:
         """∂L/∂W as (batch, heads, M, N), lazy; None if it is not known."""

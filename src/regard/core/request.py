@@ -46,6 +46,7 @@ class Request:
     seed: Tensor | None
     leading: torch.Size  # of the map and the output
     has_batch: bool = True  # whether the first leading dimension is the batch: a graph has none
+    edit_output: Callable[[Tensor, slice], Tensor] | None = None  # of rows of the output
 
     @property
     def queries(self) -> int:
@@ -168,6 +169,10 @@ class Request:
         assert self.seed is not None
         kept = noise.kept(self.seed, self.dropout, self.leading, rows, self.size)
         return weights.masked_fill(~kept, 0.0) * (1.0 / (1.0 - self.dropout))
+
+    def edited(self, output: Tensor, rows: slice) -> Tensor:
+        """Rows of the output, (..., rows, Dv), after the edit of an observer, if there is one."""
+        return output if self.edit_output is None else self.edit_output(output, rows)
 
     # -------------------------------------------------------------- hidden from every query
 

@@ -265,6 +265,10 @@ class GraphAttention(nn.Module):
         """Scores (E, heads) with −inf at the edges that observers hide."""
         request = self._request(query, key, value)
         request = observer.edit_request(observer.observers(), request)
+        if request.edit_output is not None:
+            raise ValueError(
+                "outputs of a graph's edges cannot be edited; hide cells, or use mask="
+            )
         visible = request.visible(slice(0, request.queries))
         if visible is None:
             return scores

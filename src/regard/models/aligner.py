@@ -99,6 +99,7 @@ class GlobalAligner(nn.Module):
             or normalize is not softmax
             or dropout
             or observer.any_edits(listening)
+            or observer.any_gradients(listening)
             or not can_unroll(layer, x, memory.states, *first, *self.score.parameters())
         ):
             return None

@@ -106,7 +106,7 @@ class ImageClassifier(nn.Module):
             return self._pooled(x, return_map)
         weights = None
         if return_map:
-            map = calls[0].attention_map()  # (B, heads, 1 + N, 1 + N)
+            map = calls[0].map  # (B, heads, 1 + N, 1 + N)
             row = map[..., :1, 1:].mean(1).squeeze(-2)  # of the class token, (B, N)
             weights = (row / row.sum(-1, keepdim=True)).unflatten(-1, self.grid)
         return ImageOutput(self.output(x[:, 0]), weights)

@@ -55,6 +55,7 @@ class Call:
         made_of: returns the inputs of the call; None if they were not kept
         checked: returns max |weights · values − output|, or None if that is not known
         gradient_of: returns ∂L/∂W, a lazy tensor of the shape of the map, or None
+        output_of: returns the outputs of the heads, (heads, M, Dv) or with a batch, or None
     """
 
     name: str
@@ -65,6 +66,7 @@ class Call:
     made_of: Callable[[], Inputs] | None = None
     checked: Callable[[], float | None] | None = None
     gradient_of: Callable[[], Rows | None] | None = None
+    output_of: Callable[[], Tensor | None] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.map, Tensor):
@@ -88,6 +90,11 @@ class Call:
         reached it.
         """
         return None if self.gradient_of is None else self.gradient_of()
+
+    @property
+    def output(self) -> Tensor | None:
+        """What each head adds up, weights · values: (heads, M, Dv), or with a batch before."""
+        return None if self.output_of is None else self.output_of()
 
     def verify(self) -> float | None:
         """The largest difference between weights · values and the output of the model.
@@ -141,7 +148,8 @@ class Call:
         made_of, batch = self.made_of, self.batch
         one = None if made_of is None else lambda: _of(made_of(), batch, example)
         gradient = _selected(self.gradient_of, (example % batch, ..., slice(rows), slice(columns)))
-        return replace(self, map=map, made_of=one, gradient_of=gradient)
+        output = _part(self.output_of, (example % batch, ..., slice(rows), slice(None)))
+        return replace(self, map=map, made_of=one, gradient_of=gradient, output_of=output)
 
     def select(self, heads: Sequence[int] | None = None, rows: slice | None = None) -> "Call":
         """Select heads and rows of the map; the provenance stores which. The inputs stay whole."""
@@ -162,7 +170,8 @@ class Call:
         own = slice(None) if heads is None else list(heads)
         which = slice(None) if rows is None else rows
         gradient = _selected(self.gradient_of, (..., which, slice(None)), own)
-        return replace(self, map=map, provenance=about, gradient_of=gradient)
+        output = _part(self.output_of, (..., own, which, slice(None)))
+        return replace(self, map=map, provenance=about, gradient_of=gradient, output_of=output)
 
     def __repr__(self) -> str:
         return f"Call({self.name!r}, {self.queries} × {self.keys}, {tuple(self.shape)})"
@@ -209,6 +218,20 @@ def _selected(
     def part() -> Rows | None:
         whole = gradient_of()
         return None if whole is None else Rows.of(whole[index][..., heads, :, :])
+
+    return part
+
+
+def _part(
+    output_of: Callable[[], Tensor | None] | None, index: tuple[Any, ...]
+) -> Callable[[], Tensor | None] | None:
+    """What returns a part of the outputs of heads, if they are known."""
+    if output_of is None:
+        return None
+
+    def part() -> Tensor | None:
+        whole = output_of()
+        return None if whole is None else whole[index]
 
     return part
 
@@ -288,8 +311,25 @@ def _joined(name: str, steps: list[Call]) -> Call:
     about = {**first.provenance, "steps": len(steps)}
     about.pop("error", None)
     made_of = _made_of([step.made_of for step in steps])
+
+    def gradient() -> Rows | None:
+        if any(step.gradient is None for step in steps):
+            return None
+        return Rows(rows(lambda step, some: step.gradient[..., some, :]), shape)  # type: ignore
+
+    def output() -> Tensor | None:
+        parts = [part for step in steps if (part := step.output) is not None]
+        return torch.cat(parts, dim=-2) if len(parts) == len(steps) else None
+
     return replace(
-        first, name=name, map=map, provenance=about, made_of=made_of, checked=lambda: _worst(steps)
+        first,
+        name=name,
+        map=map,
+        provenance=about,
+        made_of=made_of,
+        checked=lambda: _worst(steps),
+        gradient_of=gradient,
+        output_of=output,
     )
 
 

@@ -3,11 +3,11 @@
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor
 
 from regard.attention.observer import Recorder, observe
 from regard.attention.record import CallRecord, Freezer, LayerInputs
@@ -15,6 +15,7 @@ from regard.core.blocks import in_functorch
 from regard.core.request import Request
 from regard.layers.role import SELF
 from regard.trace.call import Call, Inputs
+from regard.trace.forward import Forward
 from regard.trace.missed import (
     OUTSIDE,
     Missed,
@@ -25,7 +26,7 @@ from regard.trace.missed import (
     is_recomputed,
     recorded,
 )
-from regard.trace.modules import Modules
+from regard.trace.modules import Modules, inner_module, without_fast_paths
 from regard.trace.projections import ProjectionInputs, find_output, find_projections
 from regard.trace.trace import Trace
 
@@ -61,24 +62,29 @@ def capture(model: Any = None, *, inputs: bool = False, gradients: bool = False)
         inputs: also keep what the projections W_Q, W_K and W_V of each layer received, for the
             step-by-step view; it takes more time and memory
         gradients: also keep the gradient of each output once backward reaches it, from which
-            `call.gradient` has that of the weights
+            `call.gradient` has that of the weights, and what `regard.analysis.attribute` needs.
+            Parameters may be frozen
 
     Yields: a trace that grows as calls happen
+
+    Raises:
+        RuntimeError: with gradients, for a call under `torch.no_grad()`
     """
-    if model is not None and not isinstance(model, nn.Module):
-        inner = getattr(model, "model", None)
-        if not isinstance(inner, nn.Module):
-            raise TypeError(
-                f"capture takes a torch module, or an object with one as .model, got "
-                f"{type(model).__name__}"
-            )
-        model = inner
+    model = None if model is None else inner_module(model, "capture")
     modules = Modules(model)
     projections = ProjectionInputs(modules.by_name.values()) if inputs else None
     watch = Watch(modules.attention, modules.opaque)
     trace = Captured(CallRecorder(modules, watch, projections, gradients=gradients), modules)
-    hooks = nullcontext() if projections is None else projections.recording()
-    with modules.observable(), hooks, observe(trace._recorder):
+    with ExitStack() as stack:
+        if projections is not None:
+            stack.enter_context(projections.recording())
+        if gradients:
+            stack.enter_context(without_fast_paths())
+            if model is not None:
+                trace.forward = Forward(model)
+                stack.enter_context(trace.forward.recording())
+        stack.enter_context(modules.observable())
+        stack.enter_context(observe(trace._recorder))
         yield trace
     if not trace.has_calls:
         warnings.warn(f"capture recorded nothing: {trace.reason}", stacklevel=3)
@@ -113,6 +119,12 @@ class CallRecorder(Recorder):
         if self.projections is not None:
             record.layer = self.projections.of(call.module, self.freeze)
         if self.gradients:
+            if not torch.is_grad_enabled():
+                raise RuntimeError(
+                    "capture(gradients=True) met a call under torch.no_grad() or inference_mode(), "
+                    "as in generate(): call the model itself with gradients enabled, "
+                    "as in logits = model(ids); its parameters may be frozen"
+                )
             call.keep_gradient(record)
         self.calls.append(record)
         recorded()
@@ -128,6 +140,7 @@ class Captured(Trace):
         self._found: list[Call] = []
         self._seen = 0
         self._counts: dict[str, int] = {}
+        self.forward: Forward | None = None
         about = {} if modules.model is None else {"model": type(modules.model).__name__}
         super().__init__([], {}, {**about, "version": sys.modules["regard"].__version__})
 
@@ -142,6 +155,37 @@ class Captured(Trace):
     @calls.setter
     def calls(self, calls: list[Call]) -> None:
         self._found = calls
+
+    def differentiate(self, target: Tensor) -> Tensor | None:
+        """Set the gradients of all calls to those of a scalar; no parameter gets one.
+
+        Returns: the gradient of the embedded input, (B, N, D); None if there is none
+
+        Raises:
+            ValueError: if it is no scalar, or was computed without gradients
+        """
+        if target.numel() != 1 or not target.requires_grad:
+            raise ValueError(
+                f"the target should be a scalar of the model's output, with its graph, got "
+                f"{tuple(target.shape)}, requires_grad={target.requires_grad}; call the model with "
+                "gradients enabled in the block of capture(model, gradients=True)"
+            )
+        records = [each for each in self._recorder.calls if each.attached is not None]
+        if not records:
+            raise ValueError(
+                "this trace has no gradients: record it with capture(model, gradients=True)"
+            )
+        for record in records:
+            record.output_gradient = None
+        tensors: list[Tensor] = [each.attached for each in records if each.attached is not None]
+        embedded = None if self.forward is None else self.forward.embedded
+        if embedded is not None:
+            tensors.append(embedded)
+        found = torch.autograd.grad(target, tensors, retain_graph=True, allow_unused=True)
+        for record in records:
+            if record.output_gradient is None and record.output is not None:  # not on the way
+                record.output_gradient = torch.zeros_like(record.output)
+        return None if embedded is None else found[-1]
 
     @property
     def missed(self) -> list[Missed]:
@@ -206,6 +250,7 @@ class Captured(Trace):
             None if record.source is None else lambda: _inputs(record),
             lambda: record.error,
             record.gradient_by_head,
+            record.output_by_head,
         )
 
     def __repr__(self) -> str:

@@ -15,6 +15,28 @@ from regard.trace.adapters.torch_calls import EarlyBound, Place, Wrap, binds_ear
 from regard.trace.missed import find_attention, is_opaque, watched
 
 
+def inner_module(model: Any, what: str) -> nn.Module:
+    """The torch module that is the model, or is its `.model`, as of a loaded run."""
+    inner = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    if not isinstance(inner, nn.Module):
+        raise TypeError(
+            f"{what} takes a torch module, or an object with one as .model, got "
+            f"{type(model).__name__}"
+        )
+    return inner
+
+
+@contextmanager
+def without_fast_paths() -> Iterator[None]:
+    """Keep torch's modules from their fused layers, which show no attention inside."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 class Modules:
     """Names and roles of the modules of a model.
 

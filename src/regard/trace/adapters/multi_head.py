@@ -68,8 +68,8 @@ def forward(
         q, k, v = (x.transpose(0, 1) for x in (q, k, v))
         return _request(q, k, v, heads, mask, bias)
 
-    def combine(request: Request | None, weights: Tensor, _: slice) -> Tensor:
-        return _joined(request, weights, out_weight, out_bias)
+    def combine(request: Request | None, weights: Tensor, rows: slice) -> Tensor:
+        return _joined(request, weights, rows, out_weight, out_bias)
 
     shape = (query.shape[1], heads, query.shape[0], key.shape[0] + extra)
     tensors = {"query": query, "key": key, "value": value, "in_proj_weight": in_weight}
@@ -112,8 +112,8 @@ def native(
         q, k, v = F.linear(_padded(query), in_weight, in_bias).chunk(3, dim=-1)
         return _request(q, k, v, heads, _fast_mask(query, mask, mask_type), None)
 
-    def combine(request: Request | None, weights: Tensor, _: slice) -> Tensor:
-        return _real(query, _joined(request, weights, out_weight, out_bias))
+    def combine(request: Request | None, weights: Tensor, rows: slice) -> Tensor:
+        return _real(query, _joined(request, weights, rows, out_weight, out_bias))
 
     tensors = (("x", query), ("in_proj_weight", in_weight), ("out_proj", out_weight))
     path = "native_multi_head_attention"
@@ -157,7 +157,7 @@ def encoder_layer(
         return _request(q, k, v, heads, _fast_mask(source, mask, mask_type), None)
 
     def combine(request: Request | None, weights: Tensor, rows: slice) -> Tensor:
-        x = _padded(source)[:, rows] + _joined(request, weights, out_weight, out_bias)
+        x = _padded(source)[:, rows] + _joined(request, weights, rows, out_weight, out_bias)
         if norm_first:
             return _real(source, x + feed(norm2(x)), rows)
         x = norm1(x)
@@ -205,11 +205,16 @@ def _request(
 
 
 def _joined(
-    request: Request | None, weights: Tensor, out_weight: Tensor, out_bias: Tensor | None
+    request: Request | None,
+    weights: Tensor,
+    rows: slice,
+    out_weight: Tensor,
+    out_bias: Tensor | None,
 ) -> Tensor:
     """The concatenated heads of weights · values, projected to the output, (batch, rows, E)."""
     assert request is not None
     context = weights @ request.value.to(weights.dtype)  # (batch, heads, rows, width)
+    context = request.edited(context, rows)
     return F.linear(context.transpose(1, 2).flatten(-2), out_weight, out_bias)
 
 

@@ -79,9 +79,9 @@ def sdpa(
             q, k, v, score=score, mask=seen, bias=bias, normalize=softmax, dropout=0.0
         )
 
-    def combine(request: Request | None, weights: Tensor, _: slice) -> Tensor:
+    def combine(request: Request | None, weights: Tensor, rows: slice) -> Tensor:
         assert request is not None
-        made = weights @ request.value.to(weights.dtype)
+        made = request.edited(weights @ request.value.to(weights.dtype), rows)
         return made.flatten(-4, -3) if groups > 1 else made
 
     shape = (*output.shape[:-2], query.shape[-2], key.shape[-2])
@@ -252,8 +252,8 @@ def _edited(
             f"an edit cannot repeat the dropout of torch's {call.path}; call model.eval() first"
         )
     weights = call.make_map(edited).dense()  # (batch, heads, M, N)
-    context = call.combine(edited, weights, slice(None))
-    call = replace(call, output=context, source=edited)
+    context = call.combine(edited, weights, edited.rows)
+    call = replace(call, output=context, source=edited, result=None)
     if isinstance(output, Tensor):
         return context, call
     attended, averaged = output  # of multi_head_attention_forward, length first
