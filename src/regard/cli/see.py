@@ -89,8 +89,8 @@ def see(
             raise typer.BadParameter(f"{name} needs --out FILE.html")
     if summary and files:
         raise typer.BadParameter("--summary is printed: use it without --out")
-    given = (("beam", beam), ("count", count), ("generate", generate))
-    options = {name: value for name, value in given if value}
+    numbers = {"beam": beam, "count": count, "generate": generate}
+    options = {name: value for name, value in numbers.items() if value}
     several: Any = None
     if source.is_file():
         if inputs or options or checkpoints:
