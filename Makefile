@@ -8,10 +8,10 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser test-all test-gpu attack lint types format demo studio bench docs pictures samples reference clean
+.PHONY: help install test browser test-all test-gpu attack lint types format demo studio bench docs pictures samples reference architectures clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## create .venv and install regard into it, once
 
@@ -73,6 +73,9 @@ samples: $(INSTALLED) ## train the small models that come with regard; SAMPLES=d
 
 reference: $(INSTALLED) ## write the generated pages of docs/: commands, recipes, keys
 	@$(BIN)/python -m docs.tools.reference
+
+architectures: $(INSTALLED) ## try every architecture of transformers, write docs/hugging_face.md; NAMES="bert llama" prints
+	@$(BIN)/python -m docs.tools.architectures $(NAMES)
 
 runs/%/model.safetensors:
 	@$(BIN)/regard train $*

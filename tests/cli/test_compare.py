@@ -145,3 +145,35 @@ def test_a_wrong_name_is_one_sentence_and_trains_nothing(
     assert complaint in line
     assert shown.out == ""
     assert not (here / "here").exists()
+
+
+def test_two_models_on_one_text(checkpoint, tmp_path, capsys) -> None:
+    models = [str(checkpoint("causal", seed)) for seed in (1, 2)]
+    page = tmp_path / "both.html"
+    given = ["--generate", "3", "--out", str(page)]
+    assert main(["compare", *models, "the animal was tired", *given]) == 0
+    head, *rows, last = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["attention", "head", "distance"]
+    distances = [float(row.split()[2]) for row in rows]
+    assert len(rows) == 6
+    assert distances == sorted(distances, reverse=True)
+    assert 0.05 < distances[0] <= 1
+    assert last == str(page)
+    assert page.stat().st_size > 100_000
+    assert main(["compare", models[0], models[0], "the animal was tired"]) == 0
+    assert {row.split()[2] for row in capsys.readouterr().out.splitlines()[1:]} == {"0.000"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{causal}", "{bytes}", "the street"], "do not have the same attention"),
+        (["{causal}", "{causal}"], "MODEL OTHER TEXT"),
+        (["{causal}", "{causal}", "text", "--out", "a.png"], "should be FILE.html"),
+        (["{encoder}", "{encoder}", "text", "--generate", "2"], "does not write"),
+    ],
+)
+def test_models_that_cannot_be_compared(arguments, message, checkpoint, capsys) -> None:
+    names = {f"{{{kind}}}": str(checkpoint(kind)) for kind in ("causal", "bytes", "encoder")}
+    assert main(["compare", *(names.get(each, each) for each in arguments)]) in (1, 2)
+    assert message in capsys.readouterr().err

@@ -4,8 +4,6 @@ Small random models with padding. Those that compute attention in their own code
 `attend`; a mask of the wrong kind would silently take causality and padding from them.
 """
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -321,20 +319,3 @@ def test_outputs_and_maps_are_those_of_eager_in_full_passes_and_cached_steps(nam
     steps = torch.cat([output for output, _, _ in ours[1:]], 1) if len(ours) > 1 else whole
     real = ours[0][2]
     torch.testing.assert_close(steps[real], whole[real], atol=1e-4, rtol=1e-4)
-
-
-def table() -> str:
-    """The table of `docs/hugging_face.md`."""
-    rows = ["| model | outputs | maps and cached steps | |", "|---|---|---|---|"]
-    rows += [f"| {name} | as eager | as eager | {about} |" for name, about in NAMED.items()]
-    rows += [f"| {name} | as eager | not compared | |" for name in INTERFACE if name not in NAMED]
-    own = "attention in its own code: keeps running there, with the right masks"
-    rows += [f"| {name} | as eager | not on `attend` | {own} |" for name in OWN_CODE]
-    tables = "attention classes in a table of its own: use `eager` or `sdpa`"
-    rows += [f"| {name} | refused | | {tables} |" for name in TABLES]
-    return "\n".join(rows)
-
-
-def test_the_docs_list_the_models_that_were_tried():
-    docs = Path(__file__).parents[2] / "docs" / "hugging_face.md"
-    assert table() in docs.read_text(encoding="utf-8")

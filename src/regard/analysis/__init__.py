@@ -24,6 +24,7 @@ from regard.analysis.alignment_file import (
     write_pharaoh,
 )
 from regard.analysis.attribution import METHODS, attribute
+from regard.analysis.difference import HeadDifference, head_differences
 from regard.analysis.faithfulness import (
     Faithfulness,
     MethodComparison,
@@ -59,6 +60,7 @@ __all__ = [
     "Gold",
     "HeadChange",
     "HeadDiagnostics",
+    "HeadDifference",
     "HeadPattern",
     "HeadSums",
     "MethodComparison",
@@ -77,6 +79,7 @@ __all__ = [
     "entropy",
     "faithfulness",
     "gradients",
+    "head_differences",
     "head_importance",
     "head_patterns",
     "kendall",

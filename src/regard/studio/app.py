@@ -16,7 +16,14 @@ from starlette.types import ASGIApp
 from regard.recipes import describe_recipes, load_recipe
 from regard.studio import attention, comparison, edits, exhibits, files, look, messages, uploads
 from regard.studio.jobs import UPLOADS, Jobs
-from regard.studio.runs import Runs, check_links, checkpoints, describe, final_metrics
+from regard.studio.runs import (
+    Runs,
+    check_links,
+    checkpoints,
+    describe,
+    final_metrics,
+    weights_of,
+)
 from regard.studio.worker import Worker
 from regard.web import Endpoint, Event, EventStream, Guard, RequestError, create_app, is_loopback
 from regard.web.guard import LOOPBACK
@@ -70,7 +77,7 @@ class Studio:
                     task=task,
                     model=model,
                     metrics=metrics,
-                    is_trained=(run / "model.safetensors").is_file(),
+                    is_trained=weights_of(run).is_file(),
                     state=state,  # type: ignore[arg-type]
                     checkpoints=checkpoints(run),
                 )

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from regard.studio.look import Outcome, looked, outcome, parse_text
+import torch
+
+from regard.studio.look import Outcome, looked, outcome, output_words, parse_text
 from regard.studio.messages import Change, Edit, Edited, EditedLook
 from regard.studio.runs import Runs
-from regard.tasks import Translator
+from regard.tasks import PretrainedPredictor, Translator
 from regard.trace import edit
 
 
@@ -20,16 +22,21 @@ def edited(runs: Runs, given: EditedLook) -> Edited:
     before = looked(predictor, input, first, start)
     start = time.perf_counter()
     after = looked(predictor, input, edited_outcome(predictor, input, given.edits), start)
-    changes = []
-    if isinstance(predictor, Translator):
+    changes, similarity = [], None
+    if before.words:
+        written = first.hypotheses[0] if first.hypotheses else first.trace.about["written"]
         with _edits(predictor, given.edits):
-            trace = predictor.trace(input, written=first.hypotheses[0])
-        scores = trace.about["log_probabilities"]["target"]
+            trace = predictor.trace(input, written=written)
+        ids = [word.id for word in before.words]
         changes = [
-            Change(token=word.token, before=word.log_probability, after=score)
-            for word, score in zip(before.words, scores, strict=True)
+            Change(token=word.token, before=word.log_probability, after=other.log_probability)
+            for word, other in zip(before.words, output_words(ids, trace), strict=True)
         ]
-    return Edited(before=before, after=after, changes=changes)
+    elif isinstance(predictor, PretrainedPredictor):
+        vector = predictor.vector(input)
+        with _edits(predictor, given.edits):
+            similarity = float(torch.cosine_similarity(vector, predictor.vector(input), dim=0))
+    return Edited(before=before, after=after, changes=changes, similarity=similarity)
 
 
 def edited_outcome(

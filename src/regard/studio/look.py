@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 from regard.decoding import Hypothesis
 from regard.studio.messages import Candidate, Choice, Look, Looked, PageData, Word
 from regard.studio.runs import Runs
-from regard.tasks import ImagePredictor, PairPredictor, Translator
+from regard.tasks import ImagePredictor, PairPredictor, PretrainedPredictor, Translator
 from regard.trace import Trace
 from regard.visual.page.encode import Chunks
 from regard.visual.page.payload import payload
 from regard.visual.views import VIEWS
 
 GENERATED_TOKENS = 40  # that a language model continues with
+PRETRAINED_TOKENS = 20  # the same, of a checkpoint
 MOST_TOKENS = 600  # of a text to translate
 SHOWN_HYPOTHESES = 5
 
@@ -41,14 +42,23 @@ def parse_text(predictor: Any, text: str) -> Any:
     """
     if isinstance(predictor, ImagePredictor) and not text.strip().isdecimal():
         raise ValueError("choose a test image by its number: the studio opens no files")
+    if isinstance(predictor, PretrainedPredictor):
+        if predictor.kind == "image":
+            raise ValueError("the studio opens no files: regard see MODEL IMAGE shows an image")
+        return _short(text, predictor.encode(text)["input_ids"].shape[1])
     tokenizer = getattr(
         predictor, "left" if isinstance(predictor, PairPredictor) else "source", None
     )
     if tokenizer is not None:
-        count = len(tokenizer.encode(text))
-        if count > MOST_TOKENS:
-            raise ValueError(f"the text has {count:,} tokens; the studio takes up to {MOST_TOKENS}")
+        _short(text, len(tokenizer.encode(text)))
     return predictor.parse(text)
+
+
+def _short(text: str, count: int) -> str:
+    """The text, if it has not too many tokens."""
+    if count > MOST_TOKENS:
+        raise ValueError(f"the text has {count:,} tokens; the studio takes up to {MOST_TOKENS}")
+    return text
 
 
 def find_input(runs: Runs, predictor: Any, given: Look) -> Any:
@@ -133,6 +143,10 @@ def outcome(
         found = found or predictor.search([input], beam=beam, n_best=n_best, prefixes=[prefix])[0]
         output = predictor.target.decode(found[0].tokens)
         return Outcome(output, found, predictor.trace(input, written=found[0]))
+    if isinstance(predictor, PretrainedPredictor):
+        options = {"generate": PRETRAINED_TOKENS, "prefix": prefix} if predictor.writes else {}
+        trace = predictor.trace(input, **options)
+        return Outcome(trace.about["title"], [], trace)
     if prefix:
         raise ValueError(f"a prefix is for runs of the task translate, not {predictor.task}")
     is_language = predictor.task == "language"
@@ -170,17 +184,27 @@ def looked(predictor: Any, input: Any, done: Outcome, start: float) -> Looked:
             Candidate(text=predictor.target.decode(h.tokens), score=h.score)
             for h in done.hypotheses
         ],
-        words=output_words(best[0], done.trace) if best else [],
+        words=output_words(best[0].tokens if best else (), done.trace),
         has_picture=VIEWS[predictor.task].figure is not None and predictor.task != "translate",
         page=page_data(done.trace),
         milliseconds=1000 * (time.perf_counter() - start),
     )
 
 
-def output_words(best: Hypothesis, trace: Trace) -> list[Word]:
-    """Return the tokens of an output, and what could have stood at their places."""
-    scores = trace.about["log_probabilities"]["target"]
-    rows = trace.about["outputs"]["target"]
+def output_words(ids: Sequence[int], trace: Trace) -> list[Word]:
+    """Return the tokens of an output, and what could have stood at their places.
+
+    Args:
+        ids: of the output; those that a checkpoint wrote are in the trace
+    """
+    ids = ids or trace.about.get("written", ())
+    if not ids:
+        return []
+    side = "target" if "target" in trace.tokens else "source"
+    first = len(trace.tokens[side]) - len(ids)  # after the prompt of a causal model
+    rows = trace.about["outputs"][side][first - (side == "source") :]
+    tokens = trace.tokens[side][first:]
+    scores = trace.about["log_probabilities"][side][first:]
     return [
         Word(
             id=number,
@@ -188,7 +212,5 @@ def output_words(best: Hypothesis, trace: Trace) -> list[Word]:
             log_probability=score,
             choices=[Choice(id=i, token=t, probability=p) for t, p, i in row],
         )
-        for number, token, score, row in zip(
-            best.tokens, trace.tokens["target"], scores, rows, strict=True
-        )
+        for number, token, score, row in zip(ids, tokens, scores, rows, strict=False)
     ]

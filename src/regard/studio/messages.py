@@ -191,6 +191,9 @@ class Edited(BaseModel):
     before: Looked
     after: Looked
     changes: list[Change] = Field(description="of the tokens before; empty if the task writes none")
+    similarity: float | None = Field(
+        None, description="of an encoder: the cosine of its mean vectors before and after"
+    )
 
 
 class Comparison(Given):

@@ -1,11 +1,13 @@
-"""The runs below the given folders, and their models."""
+"""The runs and checkpoints below the given folders, and their models."""
 
+import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.tasks import load
+from regard.tasks import PretrainedPredictor, load
+from regard.tasks.pretrained import is_checkpoint
 from regard.training import read_run_config
 from regard.training.metrics import read_metrics
 from regard.training.weights import put_weights, read_tensors
@@ -13,11 +15,11 @@ from regard.training.weights import put_weights, read_tensors
 MOST_RUNS = 500
 MOST_LOADED = 6  # models in memory
 SHOWN_EXAMPLES = 12
-PATTERNS = ("*/config.toml", "*/*/config.toml")
+PATTERNS = ("*", "*/*")
 
 
 class Runs:
-    """The runs that can be opened: run directories, or folders that contain some.
+    """The runs that can be opened: run directories, checkpoints, or folders that contain some.
 
     Args:
         folders: what was given on the command line
@@ -57,7 +59,7 @@ class Runs:
     def _known(self, name: str) -> Path:
         """The directory of a run; the folders are read again if it is not known, or is gone."""
         run = self._found.get(name)
-        if run is None or not (run / "config.toml").is_file():
+        if run is None or not is_run(run):
             run = self.find().get(name)
         if run is None:
             raise FileNotFoundError(f"no run named {name[:100]!r} below the given folders")
@@ -66,7 +68,7 @@ class Runs:
     def predictor(self, name: str, checkpoint: int | None = None) -> Any:
         """Return the predictor of a run, with the weights of a checkpoint if one is given."""
         run = self._known(name)
-        weights = run / "model.safetensors"
+        weights = weights_of(run)
         if checkpoint is not None:
             weights = run / "checkpoints" / f"step-{checkpoint}" / "model.safetensors"
             if not weights.is_file():
@@ -99,22 +101,36 @@ class Runs:
         """Run directories, resolved; a link that leads out of its folder is left out."""
         for folder in self.folders:
             root = folder.resolve()
-            config = root / "config.toml"
-            if config.is_file() and config.resolve().parent == root:
+            if is_run(root):
                 yield root
                 continue
-            configs = sorted(config for pattern in PATTERNS for config in root.glob(pattern))
-            for config in configs:
-                run = config.parent.resolve()
-                if run.is_relative_to(root) and config.resolve().parent == run:
-                    yield run
+            for run in sorted(each for pattern in PATTERNS for each in root.glob(pattern)):
+                if is_run(run) and run.resolve().is_relative_to(root):
+                    yield run.resolve()
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is a run directory or a checkpoint, with a configuration of its own."""
+    config = folder / ("config.json" if is_checkpoint(folder) else "config.toml")
+    return config.is_file() and config.resolve().is_relative_to(_home(folder.resolve()))
+
+
+def weights_of(run: Path) -> Path:
+    """The file of a run's weights; of a checkpoint in parts, their index."""
+    index = run / "model.safetensors.index.json"
+    return index if index.is_file() else run / "model.safetensors"
 
 
 def check_links(run: Path, *patterns: str) -> None:
     """Raise `ValueError` if a file of a run is a link that leads out of it."""
     for file in (file for pattern in patterns for file in run.glob(pattern)):
-        if not file.resolve().is_relative_to(run):
+        if not file.resolve().is_relative_to(_home(run)):
             raise ValueError(f"{run.name}: {file.name} is a link out of the run, which is refused")
+
+
+def _home(run: Path) -> Path:
+    """Where the files of a run are: in it, or, of a model of the hub, in its part of the cache."""
+    return run.parents[1] if run.parent.name == "snapshots" else run
 
 
 def checkpoints(run: Path) -> list[int]:
@@ -143,6 +159,9 @@ def final_metrics(run: Path) -> dict[str, float]:
 
 def describe(run: Path) -> tuple[str, str]:
     """Return the task of a run and the kind of its model."""
+    if is_checkpoint(run):
+        config = json.loads((run / "config.json").read_text("utf-8"))
+        return PretrainedPredictor.task, str(config.get("model_type", ""))
     config = read_run_config(run)
     model = config.model
     name = str(model.get("kind", model.get("preset", config.task)))

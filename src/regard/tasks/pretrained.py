@@ -143,6 +143,7 @@ class PretrainedPredictor(Predictor):
         input: str,
         *,
         generate: int | None = None,
+        prefix: Sequence[int] = (),
         written: Sequence[int] | None = None,
     ) -> Trace:
         """Return what the model attends to while it reads a text or image, and writes.
@@ -155,17 +156,33 @@ class PretrainedPredictor(Predictor):
             input: a text, or the path of an image
             generate: how many tokens to write at most; by default an encoder–decoder writes up to
                 60, and a causal model none
+            prefix: ids that what it writes begins with
             written: ids that the model is taken to have written, instead of its own
 
         Raises:
             ValueError: an input without tokens, or longer than the model reads; `generate` or
                 `written` for a model that writes nothing
         """
-        if (generate or written is not None) and not self.writes:
+        if (generate or prefix or written is not None) and not self.writes:
             name = type(self.model).__name__
             raise ValueError(f"{name} does not write: expected no generate, got {generate}")
         with torch.no_grad():
-            return self._trace(input, generate, written)
+            inputs = self.encode(input)
+            about = {"task": self.task, "kind": self.kind, "text": input}
+            if self.kind == "image":
+                return self._trace_image(inputs, about)
+            if self.writes and written is None:
+                default = LONGEST_OUTPUT if self.kind == "encoder_decoder" else 0
+                written = self._write(inputs, default if generate is None else generate, prefix)
+            if self.kind == "encoder_decoder":
+                return self._trace_decoder(inputs, list(written or ()), about)
+            return self._trace_text(inputs, list(written or ()), about)
+
+    @torch.no_grad()
+    def vector(self, input: str) -> Tensor:
+        """Return the mean of the last layer's vectors of a text or image, (width,)."""
+        output = self.model(**self.encode(input), output_hidden_states=True)
+        return output.hidden_states[-1][0].float().flatten(0, -2).mean(0)
 
     def parse(self, record: str | Mapping[str, Any]) -> str:
         """Return a line as it is, or `text` (an image: `path`) of a JSON object."""
@@ -262,32 +279,33 @@ class PretrainedPredictor(Predictor):
         }
         return Answer(next(iter(shares)), probabilities=shares)
 
-    def _write(self, inputs: dict[str, Tensor], length: int) -> list[int]:
+    def _write(
+        self, inputs: dict[str, Tensor], length: int, prefix: Sequence[int] = ()
+    ) -> list[int]:
         """The ids that the model writes after its prompt, or for its source."""
-        before = inputs["input_ids"].shape[1] if self.kind == "causal" else 1
-        count = length if self.longest is None else min(length, self.longest - before)
+        is_causal = self.kind == "causal"
+        before = inputs["input_ids"][0].tolist() if is_causal else [self._first_id()]
+        read = len(before) + len(prefix)
+        count = length if self.longest is None else min(length, self.longest - read)
         if count < 1:
-            return []
+            return list(prefix)
         options: dict[str, Any] = {"max_new_tokens": count, "do_sample": False}
-        if self.kind == "causal":
+        if is_causal:
             options["num_beams"] = 1
+        if prefix:
+            ids = torch.tensor([[*before, *prefix]], device=self.device)
+            inputs = {"input_ids": ids} if is_causal else {**inputs, "decoder_input_ids": ids}
         if any_edits(observers()):
             options["use_cache"] = False  # each pass reads everything: rows have their own numbers
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of sampling options that greedy search ignores
             written = self.model.generate(**inputs, **options)[0].tolist()
-        return written[before:]
+        return written[len(before) :]
 
-    def _trace(self, input: str, generate: int | None, written: Sequence[int] | None) -> Trace:
-        inputs = self.encode(input)
-        about: dict[str, Any] = {"task": self.task, "kind": self.kind, "text": input}
-        if self.kind == "image":
-            return self._trace_image(inputs, about)
+    def _trace_text(
+        self, inputs: dict[str, Tensor], written: list[int], about: dict[str, Any]
+    ) -> Trace:
         source = inputs["input_ids"][0].tolist()
-        if self.kind == "encoder_decoder":
-            return self._trace_decoder(inputs, source, generate, written, about)
-        if written is None:
-            written = self._write(inputs, generate) if generate else []
         if written:
             inputs = {"input_ids": torch.tensor([[*source, *written]], device=self.device)}
         with capture(self.model, inputs=True) as recorded:
@@ -296,25 +314,18 @@ class PretrainedPredictor(Predictor):
         title = self.to_text(self._classified(output))
         if self.kind == "causal":
             about |= self._scored(output.logits[0], ids)
-            about |= {"prompt": len(source), "written": list(written)}
+            about |= {"prompt": len(source), "written": written}
             title = self.tokenizer.decode(ids, skip_special_tokens=True) if written else ""
         about |= {"title": title, "special": {"source": self.special(ids)}}
         trace = recorded.label(source=self.tokens(ids)).of(0)
         return Trace(trace.calls, trace.tokens, recorded.about | about, trace.missed)
 
     def _trace_decoder(
-        self,
-        inputs: dict[str, Tensor],
-        source: list[int],
-        generate: int | None,
-        written: Sequence[int] | None,
-        about: dict[str, Any],
+        self, inputs: dict[str, Tensor], target: list[int], about: dict[str, Any]
     ) -> Trace:
-        target = list(
-            self._write(inputs, generate or LONGEST_OUTPUT) if written is None else written
-        )
         if not target:
             raise ValueError(f"the model wrote nothing for {about['text']!r}: nothing to see")
+        source = inputs["input_ids"][0].tolist()
         before = [self._first_id(), *target[:-1]]
         with capture(self.model, inputs=True) as recorded:
             output = self.model(

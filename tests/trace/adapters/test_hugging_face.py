@@ -231,3 +231,109 @@ def test_eager_attention_is_captured_through_the_interface_and_edited(kind):
             changed = eager(**inputs(kind))
     assert not torch.allclose(changed[0], expected[0], atol=1e-3)
     assert all(float(call.map[..., 0].max()) == 0.0 for call in trace)
+
+
+# ---------------------------------------------------------------------- right or refused
+
+
+class Attending(torch.nn.Module):
+    """The part of a module that an attention function reads."""
+
+    num_key_value_groups = 1
+    is_causal = True
+
+
+def eager(query, key, value, mask):
+    """What transformers' eager attention computes: the mask alone says what is hidden."""
+    scores = query @ key.mT * query.shape[-1] ** -0.5
+    scores = scores if mask is None else scores + mask
+    return (scores.softmax(-1) @ value).transpose(1, 2)
+
+
+def test_without_a_mask_everything_is_visible_whatever_the_module_says():
+    query, key, value = torch.randn(3, 2, 3, 5, 7)
+    found, _ = hugging_face.attention(Attending(), query, key, value, None, is_causal=True)
+    torch.testing.assert_close(found, eager(query, key, value, None))
+
+
+def test_a_query_whose_bias_hides_all_keys_has_the_output_and_gradients_of_eager():
+    torch.manual_seed(3)
+    mask = torch.zeros(2, 1, 5, 5)
+    mask[0, 0, :3, 2:] = mask[1, 0, 1] = torch.finfo(torch.float32).min
+    noise = torch.randn(2, 5, 3, 7)
+    results = []
+    for function in (
+        eager,
+        lambda q, k, v, m: hugging_face.attention(Attending(), q, k, v, m)[0],
+    ):
+        torch.manual_seed(5)
+        tensors = [torch.randn(2, 3, 5, 7, requires_grad=True) for _ in range(3)]
+        output = function(*tensors, mask)
+        results.append([output, *torch.autograd.grad((output * noise).sum(), tensors)])
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
+    assert results[0][2][1].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_selected_keys_become_a_mask(size):
+    torch.manual_seed(2)
+    query, key, value = torch.randn(2, 4, 5, 7), torch.randn(2, 2, 5, 7), torch.randn(2, 2, 5, 3)
+    module = Attending()
+    module.indexer = torch.nn.Identity()
+    module.indexer.block_size = size
+    causal = torch.ones(5, 5, dtype=torch.bool).tril().expand(2, 1, 5, 5)
+    if size == 1:
+        chosen = torch.randint(0, 5, (2, 5, 2))
+        options, groups = {"indices": chosen.int()}, chosen[:, None]
+    else:
+        groups = torch.randint(-1, 3, (2, 2, 5, 2))
+        options = {"block_indices": groups}
+    shown = torch.zeros(2, 4, 5, 5, dtype=torch.bool)
+    for b in range(2):
+        for head in range(4):
+            for row in range(5):
+                for block in groups[b, head * groups.shape[1] // 4, row].tolist():
+                    if block >= 0:
+                        shown[b, head, row, block * size : (block + 1) * size] = True
+    for mask in (causal, torch.zeros(2, 1, 5, 5).masked_fill(~causal, torch.finfo().min)):
+        visible = shown & causal
+        found, _ = hugging_face.attention(module, query, key, value, mask, **options)
+        keys, values = (each.repeat_interleave(2, 1) for each in (key, value))
+        expected = eager(query, keys, values, torch.where(visible, 0.0, torch.finfo().min))
+        some = visible.any(-1).transpose(1, 2)  # a query that selects nothing differs: 0, or a mean
+        torch.testing.assert_close(found[some], expected[some])
+
+
+def test_a_causal_mask_takes_no_memory_until_a_model_computes_with_it():
+    from transformers import LlamaConfig
+
+    mask = hugging_face.attention_mask(2, 3, 3, config=LlamaConfig(), device="cpu")
+    assert isinstance(mask, hugging_face.CausalMask)
+    assert mask.is_symbolic
+    query = torch.randn(2, 3, 3, 7)
+    whole = torch.zeros(3, 3).masked_fill(~torch.ones(3, 3).tril().bool(), -torch.inf)
+    found, _ = hugging_face.attention(Attending(), query, query, query, mask)
+    torch.testing.assert_close(found, eager(query, query, query, whole))
+    assert mask.is_symbolic
+    longer = torch.cat([mask, torch.zeros(2, 1, 3, 2, dtype=torch.bool)], -1)
+    assert type(longer) is torch.Tensor
+    assert longer[0, 0].tolist() == [[i >= j for j in range(3)] + [False] * 2 for i in range(3)]
+    mask[..., 2] = False  # changed by the model: no longer causal
+    found, _ = hugging_face.attention(Attending(), query, query, query, mask)
+    whole[:, 2] = -torch.inf
+    torch.testing.assert_close(found, eager(query, query, query, whole))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["deepseek_v4", "deepseek_v32", "minimax_m3_vl", "glm_moe_dsa", "axk2", "kosmos2",
+     "bridgetower", "aimv2", "csm"],
+)  # fmt: skip
+def test_architectures_with_masks_of_their_own_are_as_eager(name):
+    from docs.tools.architectures import limited
+
+    row = limited(name)
+    assert (row.outputs, row.gradients) == ("equal", "equal"), row
+    assert "differ" not in row.maps
+    assert row.generation in ("equal", "") or "KeyError" in row.generation, row

@@ -7,7 +7,7 @@ import { digits, InputRoom } from "studio/input_room.js";
 
 export class EditRoom extends InputRoom {
   sections = ["strip", "heatmap"];
-  tasks = ["translate", "language"]; // whose predictions are computed by attention that can be edited
+  tasks = ["translate", "language", "pretrained"]; // whose predictions are computed by attention that can be edited
 
   parts() {
     this.actions = [];
@@ -87,13 +87,13 @@ export class EditRoom extends InputRoom {
     }
   }
 
-  async showBoth({ before, after, changes }) {
+  async showBoth({ before, after, changes, similarity }) {
     const isNew = this.looked?.text !== before.text;
     this.looked = before;
     for (const part of [this.tools, this.panes]) part.hidden = false;
     this.table.hidden = !changes.length;
     this.outputs[0].textContent = before.output;
-    this.outputs[1].textContent = after.output;
+    this.outputs[1].textContent = [after.output, similarity === null ? "" : this.text("similarity", { value: similarity.toFixed(4) })].filter(Boolean).join(" · ");
     this.outputs[1].classList.toggle("changed", after.output !== before.output);
     await Promise.all([this.showViews(this.views, before.page), this.showViews(this.afterViews, after.page)]);
     this.data = before.page?.data;

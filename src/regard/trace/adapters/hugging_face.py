@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from regard.attention import Attended, attend
 from regard.attention.observer import (
@@ -37,7 +38,7 @@ EDITABLE = ("attention", "sdpa_attention_forward")
 TABLE = "_ATTENTION_CLASSES"
 """How models call a table of attention classes by implementation."""
 
-UNSUPPORTED = ("indices", "block_indices", "cache")
+UNSUPPORTED = ("cache",)
 """Arguments that change what is attended to and that `attend` has no counterpart of."""
 
 
@@ -68,19 +69,67 @@ def register_transformers() -> None:
         setattr(PreTrainedModel, original.__name__, _refusing(original))
 
 
-def attention_mask(*args: Any, config: Any = None, **options: Any) -> Tensor | None:
-    """Build the mask of a model: boolean if it goes to `attention`, else the float of "eager".
+def attention_mask(
+    batch_size: int, q_length: int, kv_length: int, *args: Any, config: Any = None, **options: Any
+) -> Tensor | None:
+    """Build the mask of a model: boolean if it only goes to `attention`, else the float of "eager".
 
-    A boolean mask added to scores by a model's own code would hide nothing.
+    A boolean mask that a model adds to scores, or appends a bias to, would hide nothing. No mask
+    means that all is visible: where transformers leaves a causal mask out, it is a `CausalMask`.
     """
     from transformers.masking_utils import eager_mask, sdpa_mask
 
-    build = sdpa_mask if config is not None and _uses_interface(type(config)) else eager_mask
-    return build(*args, config=config, **options)
+    sizes = (batch_size, q_length, kv_length)
+    if config is None or not _uses_interface(type(config)):
+        return eager_mask(*sizes, *args, config=config, **options)
+    mask = sdpa_mask(*sizes, *args, config=config, **options)
+    if mask is None and q_length > 1 and options.get("allow_is_causal_skip", True):
+        return CausalMask((batch_size, 1, q_length, kv_length), options.get("device", "cpu"))
+    return mask
+
+
+class CausalMask(Tensor):
+    """A causal mask (batch, 1, M, N) that takes memory only if a model computes with it.
+
+    >>> mask = CausalMask((1, 1, 2, 3), "cpu")
+    >>> mask.shape, mask[0, 0]
+    (torch.Size([1, 1, 2, 3]), tensor([[ True, False, False],
+            [ True,  True, False]]))
+    """
+
+    @staticmethod
+    def __new__(cls, shape: tuple[int, ...], device: Any) -> "CausalMask":
+        make = Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+        return make(cls, shape, dtype=torch.bool, device=device)
+
+    def __init__(self, shape: tuple[int, ...], device: Any) -> None:
+        self.stored: Tensor | None = None
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether nothing has been computed with it, so that it is still a causal mask."""
+        return self.stored is None
+
+    def dense(self) -> Tensor:
+        """The boolean tensor."""
+        if self.stored is None:
+            ones = torch.ones(self.shape, dtype=torch.bool, device=self.device)
+            self.stored = ones.tril()
+        return self.stored
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, function: Any, types: Any, args: Any = (), options: Any = None
+    ) -> Any:
+        args, options = tree_map_only(CausalMask, CausalMask.dense, (args, options or {}))
+        return function(*args, **options)
 
 
 def _uses_interface(config: type) -> bool:
-    """Whether all models of a configuration class declare and use the attention interface."""
+    """Whether all models of a configuration class give their masks to the attention interface.
+
+    One that does not support SDPA may compute with its mask.
+    """
     from transformers import PreTrainedModel
 
     models, found = [PreTrainedModel], []
@@ -90,8 +139,7 @@ def _uses_interface(config: type) -> bool:
         if model.config_class is config:
             found.append(model)
     return bool(found) and all(
-        (model._supports_attention_backend or model._supports_sdpa)
-        and hasattr(sys.modules[model.__module__], "ALL_ATTENTION_FUNCTIONS")
+        model._supports_sdpa and hasattr(sys.modules[model.__module__], "ALL_ATTENTION_FUNCTIONS")
         for model in found
     )
 
@@ -122,14 +170,18 @@ def attention(
     *,
     scaling: float | None = None,
     dropout: float = 0.0,
-    is_causal: bool | None = None,
     position_bias: Tensor | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    indices: Tensor | None = None,
+    block_indices: Tensor | None = None,
     output_attentions: bool = False,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute the attention of a transformers module with `attend`.
+
+    As in a model's eager attention, the mask alone says what is hidden: `is_causal` is for kernels
+    that get no mask.
 
     Args:
         query: (batch, heads, M, width)
@@ -138,6 +190,8 @@ def attention(
         position_bias: added to the scores, (1 or batch, heads, M, N)
         softcap: limit of the scores, see `SoftCap`
         s_aux: logits of the sinks, (heads,), see `Normalizer`
+        indices: of the keys that each query selects, (batch, M, selected)
+        block_indices: of the blocks of keys, -1 for none, (batch, groups of heads, M, selected)
 
     Returns: context (batch, M, heads, width), and the weights if `output_attentions`
     """
@@ -148,15 +202,26 @@ def attention(
             "does not support; use 'eager'"
         )
     groups = query.shape[1] // key.shape[1]
+    if indices is not None:
+        chosen = _selected(indices.unsqueeze(1), key.shape[2], 1)
+        attention_mask = _both(attention_mask, chosen)
+    if block_indices is not None:
+        size = module.indexer.block_size  # type: ignore[union-attr]
+        chosen = _selected(block_indices, key.shape[2], size)
+        repeats = query.shape[1] // chosen.shape[1]
+        attention_mask = _both(attention_mask, chosen.repeat_interleave(repeats, 1))
     mask: Mask | None = None
-    bias = position_bias
-    if attention_mask is None:
-        if query.shape[2] > 1 and _is_causal(module, is_causal):
-            mask = causal(offset=0)
+    bias, path = position_bias, "auto"
+    if isinstance(attention_mask, CausalMask) and attention_mask.is_symbolic:
+        mask = causal(offset=0)
+    elif attention_mask is None:
+        pass
     elif attention_mask.is_floating_point():
         bias = attention_mask if bias is None else bias + attention_mask
+        if torch.is_grad_enabled() and _hides_whole_rows(attention_mask):
+            path = "reference"  # the only one that has eager's gradient of such a query
     else:
-        mask = visible(_grouped(attention_mask, groups))
+        mask = visible(_grouped(attention_mask[...], groups))
     if groups > 1:  # (batch, key heads, group, M, width)
         query, key, value = query.unflatten(1, (-1, groups)), key.unsqueeze(2), value.unsqueeze(2)
         bias = None if bias is None else _grouped(bias, groups)
@@ -173,6 +238,7 @@ def attention(
         bias=bias,
         normalize="softmax" if sinks is None else Normalizer(sink=sinks),
         dropout=dropout,
+        path=path,
         return_map=output_attentions,
     )
     weights: Tensor | None = None
@@ -186,8 +252,38 @@ def attention(
     return context.transpose(1, 2).contiguous(), weights
 
 
-def _is_causal(module: nn.Module, given: bool | None) -> bool:
-    return bool(getattr(module, "is_causal", True) if given is None else given)
+def _selected(indices: Tensor, keys: int, size: int) -> Tensor:
+    """Whether each key is in a selected block of `size` keys, bool (..., M, keys); -1 is no block.
+
+    >>> _selected(torch.tensor([[0, -1], [2, 0]]), keys=5, size=2)
+    tensor([[ True,  True, False, False, False],
+            [ True,  True, False, False,  True]])
+    """
+    count = -(-keys // size)
+    places = indices.long().where(indices >= 0, count)
+    blocks = indices.new_zeros((*indices.shape[:-1], count + 1), dtype=torch.bool)
+    blocks = blocks.scatter(-1, places, True)[..., :count]
+    return blocks.repeat_interleave(size, -1)[..., :keys]
+
+
+def _both(mask: Tensor | None, chosen: Tensor) -> Tensor:
+    """A mask that also hides what was not chosen."""
+    if mask is None:
+        return chosen
+    if mask.is_floating_point():
+        return mask.masked_fill(~chosen, torch.finfo(mask.dtype).min)
+    return mask & chosen
+
+
+def _hides_whole_rows(bias: Tensor) -> bool:
+    """Whether the smallest number of its dtype hides every key from some query.
+
+    The scores of such a query vanish beside it: eager attention weighs all its keys alike, and a
+    fused kernel, which keeps the logarithm of the sum alone, has another gradient.
+    """
+    if torch.compiler.is_compiling() or not bias.numel():
+        return False
+    return bool((bias.amax(-1) <= torch.finfo(bias.dtype).min).any())
 
 
 def _grouped(tensor: Tensor, groups: int) -> Tensor:
