@@ -57,6 +57,19 @@ PAIRS = (
 )
 """Names of numbers that stay equal where they are."""
 
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 8}
+OWN_SIZES: dict[str, dict[str, Any]] = {
+    "bamba": MAMBA | {"attn_layer_indices": [1]},
+    "deepseek_v2": {"num_experts_per_tok": 2, "topk_method": "greedy"},
+    "esm": {"vocab_size": VOCABULARY, "pad_token_id": 1, "mask_token_id": 2},
+    "falcon_h1": MAMBA | {"mamba_d_ssm": 64},
+    "granitemoehybrid": MAMBA | {"layer_types": ["linear_attention", "full_attention"]},
+    "mamba2": {"head_dim": 16, "n_groups": 1},
+    "nemotron": {"num_key_value_heads": 4},
+    "xmod": {"default_language": "en_XX"},
+}
+"""Numbers by the type of model, which follow from others by a rule of their own."""
+
 IDS = re.compile(r"(token|bos|eos|pad|sep|cls|unk|mask|start|end)_?(token)?_?(id|index|ids)$|_id$")
 INDICES = re.compile(r"(attn_)?layer_indices$|layer_ids$")
 LISTS = re.compile(r"depths$|blocks_per_stage|num_blocks|stage_num_blocks")
@@ -98,8 +111,11 @@ def _shrunk(config: Any, rules: tuple, keep: tuple[str, ...]) -> Any:
         changed["qk_head_dim"] = changed["qk_rope_head_dim"] + changed["qk_nope_head_dim"]
     if "head_dim" in fields and fields["head_dim"] is None and rules is SIZES:
         changed["head_dim"] = 8
-    if isinstance(fields.get("rope_parameters"), dict) and rules is SIZES:
+    has_sections = "mrope_section" in getattr(config, "ignore_keys_at_rope_validation", ())
+    if isinstance(fields.get("rope_parameters"), dict) and rules is SIZES and has_sections:
         changed["rope_parameters"] = _sections(fields["rope_parameters"])
+    if rules is SIZES:
+        changed |= OWN_SIZES.get(config.model_type, {})
     new = copy.deepcopy(config)
     for name, value in changed.items():
         try:
@@ -111,10 +127,8 @@ def _shrunk(config: Any, rules: tuple, keep: tuple[str, ...]) -> Any:
 
 def _sections(rope: dict[str, Any]) -> dict[str, Any]:
     """Parameters of rotary positions, with the sections of heads of 8 numbers."""
-    if "mrope_section" not in rope:
-        return rope
     half = int(8 * rope.get("partial_rotary_factor", 1.0)) // 2
-    sections = [half // len(rope["mrope_section"])] * len(rope["mrope_section"])
+    sections = [half // 3] * 3
     sections[0] += half - sum(sections)
     return rope | {"mrope_section": sections}
 

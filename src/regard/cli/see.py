@@ -116,6 +116,8 @@ def see(
             options.setdefault("beam", 5)
         traces = [predictor.trace(one, **options) for one in parsed]
         if not any(trace.calls for trace in traces):
+            if missed := traces[0].missed:
+                raise ValueError(f"{source}: no attention could be recorded: {missed[0]}")
             kind = "" if predictor.config is None else predictor.config.model.get("kind", "")
             raise ValueError(
                 f"{source}: this{f' {kind}' if kind else ''} model has no attention, so there is "

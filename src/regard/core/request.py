@@ -242,6 +242,7 @@ def make_request(
     leading = query.shape[:-2]
     if bias is not None or not leading == key.shape[:-2] == value.shape[:-2]:
         leading = _leading([query, key, value] if bias is None else [query, key, value, bias])
+        _check_one_value_per_key(key, value)
     if mask is not None:
         leading = masked_leading(mask, leading, query.shape[-2], key.shape[-2], query.device)
     if isinstance(normalize, Normalizer):
@@ -326,6 +327,16 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
             f"key and value must have the same length, got key {tuple(key.shape)} with "
             f"{key.shape[-2]} and value {tuple(value.shape)} with {value.shape[-2]}; give one "
             "value per key"
+        )
+
+
+def _check_one_value_per_key(key: Tensor, value: Tensor) -> None:
+    """Raise if a value would be repeated for keys that differ: a batch of 1 is rarely meant."""
+    keys, values = key.shape[:-2], (*[1] * (key.dim() - value.dim()), *value.shape[:-2])
+    if any(one == 1 < other for one, other in zip(reversed(values), reversed(keys), strict=False)):
+        raise ValueError(
+            f"key and value must have the same leading dimensions, got key {tuple(key.shape)} and "
+            f"value {tuple(value.shape)}; value.expand(...) repeats a value on purpose"
         )
 
 

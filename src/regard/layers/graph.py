@@ -204,6 +204,9 @@ class GraphAttention(nn.Module):
         self._check(nodes, edges, mask)
         nodes = zero_isolated(nodes, edges, mask)
         value = self.value(nodes).unflatten(-1, (self.heads, self.out_dim))  # (N, heads, dim)
+        if edges is not None and not len(nodes):
+            empty = self._combined(value)
+            return AttendedEdges(empty, value[..., 0]) if return_map else empty
         of_nodes = getattr(self.score, "of_nodes", None)
         query, key = (value, value) if of_nodes is None else of_nodes(nodes, value)
         value = drop(value, self.value_dropout, self.training)
@@ -287,12 +290,10 @@ class GraphAttention(nn.Module):
         if (edges is None) == (mask is None):
             got = "neither" if edges is None else "both"
             raise ValueError(f"GraphAttention takes either edges or a mask, got {got}")
-        if not nodes.shape[0]:
-            raise ValueError("the graph has no nodes")
         if edges is None:
             return
         check_edges(edges, nodes.shape[0])
-        if not edges.shape[1]:
+        if not edges.shape[1] and len(nodes):
             raise ValueError(
                 f"the graph has {len(nodes)} nodes and no edges; to let each node attend to "
                 f"itself, pass with_self_loops(edges, {len(nodes)})"

@@ -111,7 +111,8 @@ class Runs:
 
 def is_run(folder: Path) -> bool:
     """Whether a folder is a run directory or a checkpoint, with a configuration of its own."""
-    config = folder / ("config.json" if is_checkpoint(folder) else "config.toml")
+    is_pretrained = is_checkpoint(folder) and weights_of(folder).is_file()
+    config = folder / ("config.json" if is_pretrained else "config.toml")
     return config.is_file() and config.resolve().is_relative_to(_home(folder.resolve()))
 
 
@@ -160,8 +161,10 @@ def final_metrics(run: Path) -> dict[str, float]:
 def describe(run: Path) -> tuple[str, str]:
     """Return the task of a run and the kind of its model."""
     if is_checkpoint(run):
-        config = json.loads((run / "config.json").read_text("utf-8"))
-        return PretrainedPredictor.task, str(config.get("model_type", ""))
+        about = json.loads((run / "config.json").read_text("utf-8"))
+        if not isinstance(about, dict) or "model_type" not in about:
+            raise ValueError(f"{run.name} is not a checkpoint of transformers")
+        return PretrainedPredictor.task, str(about["model_type"])
     config = read_run_config(run)
     model = config.model
     name = str(model.get("kind", model.get("preset", config.task)))

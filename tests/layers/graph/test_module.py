@@ -57,10 +57,23 @@ def test_without_bias_there_is_none():
     assert layer(torch.randn(N, IN), random_graph()).shape == (N, HEADS * OUT)
 
 
+@pytest.mark.parametrize("combine", ["concat", "mean"])
+def test_a_graph_without_nodes_gives_an_empty_result(combine):
+    layer, nodes = GraphAttention(IN, OUT, HEADS, combine=combine), torch.zeros(0, IN)
+    nodes.requires_grad_()
+    width = OUT if combine == "mean" else HEADS * OUT
+    edges = torch.zeros(2, 0, dtype=torch.long)
+    output, weights = layer(nodes, edges, return_map=True)
+    assert (output.shape, weights.shape) == ((0, width), (0, HEADS))
+    output.sum().backward()
+    assert nodes.grad.shape == (0, IN)
+    assert layer(nodes, edges).shape == (0, width)
+    assert layer(nodes, mask=torch.zeros(0, 0, dtype=torch.bool)).shape == (0, width)
+
+
 @pytest.mark.parametrize(
     ("nodes", "edges", "error", "match"),
     [
-        (torch.zeros(0, IN), torch.zeros(2, 0, dtype=torch.long), ValueError, "no nodes"),
         (torch.zeros(3, IN), torch.zeros(2, 0, dtype=torch.long), ValueError, "with_self_loops"),
         (torch.zeros(3, IN), torch.zeros(5, 2, dtype=torch.long), ValueError, r"edges\.T"),
         (torch.zeros(3, IN), torch.zeros(3, 5, dtype=torch.long), ValueError, r"\(2, E\)"),

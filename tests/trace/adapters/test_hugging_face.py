@@ -177,8 +177,8 @@ def test_models_on_torchs_own_attention_are_captured_too(kind):
 
 def test_what_attend_does_not_have_is_refused():
     module, x = torch.nn.Identity(), torch.randn(2, 3, 5, 7)
-    with pytest.raises(ValueError, match="Identity uses indices"):
-        hugging_face.attention(module, x, x, x, None, indices=x)
+    with pytest.raises(ValueError, match="Identity uses cache"):
+        hugging_face.attention(module, x, x, x, None, cache=x)
 
 
 def test_models_run_on_the_fused_path():
@@ -337,3 +337,27 @@ def test_architectures_with_masks_of_their_own_are_as_eager(name):
     assert (row.outputs, row.gradients) == ("equal", "equal"), row
     assert "differ" not in row.maps
     assert row.generation in ("equal", "") or "KeyError" in row.generation, row
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_static_cache_is_compiled_once_for_prompts_of_any_length():
+    from torch._dynamo.utils import counters
+    from transformers import CompileConfig
+
+    register_transformers()
+    torch._dynamo.reset()
+    counters.clear()
+    make = transformers.LlamaForCausalLM._from_config
+    model = make(config("llama"), attn_implementation="regard").eval()
+    model.generation_config.pad_token_id = 0
+    compiling = CompileConfig(backend="eager", fullgraph=True, mode=None, dynamic=False)
+    compiling._compile_all_devices = True
+    for length, new in ((9, 7), (5, 7), (5, 4)):
+        ids = torch.randint(3, 29, (2, length))
+        options = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False}
+        found = model.generate(
+            ids, cache_implementation="static", compile_config=compiling, **options
+        )
+        assert torch.equal(found, model.generate(ids, **options))
+        assert counters["stats"]["unique_graphs"] == 1

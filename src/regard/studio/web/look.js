@@ -37,7 +37,7 @@ export class Look extends InputRoom {
   async show(looked) {
     this.looked = looked;
     this.answer.hidden = false;
-    this.output.textContent = looked.output || "∅";
+    this.output.textContent = looked.output || (looked.task === "pretrained" ? "" : "∅"); // an encoder writes nothing
     const isLong = looked.output.split("\n").length > 3;
     this.output.classList.toggle("long", isLong);
     this.output.tabIndex = isLong ? 0 : -1; // it scrolls
