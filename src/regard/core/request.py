@@ -331,9 +331,9 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 
 def _check_one_value_per_key(key: Tensor, value: Tensor) -> None:
-    """Raise if a value would be repeated for keys that differ: a batch of 1 is rarely meant."""
-    keys, values = key.shape[:-2], (*[1] * (key.dim() - value.dim()), *value.shape[:-2])
-    if any(one == 1 < other for one, other in zip(reversed(values), reversed(keys), strict=False)):
+    """Raise if a value of batch 1 would be repeated for keys that differ, which is rarely meant."""
+    pairs = zip(reversed(key.shape[:-2]), reversed(value.shape[:-2]), strict=False)
+    if any(values == 1 < keys for keys, values in pairs):
         raise ValueError(
             f"key and value must have the same leading dimensions, got key {tuple(key.shape)} and "
             f"value {tuple(value.shape)}; value.expand(...) repeats a value on purpose"
