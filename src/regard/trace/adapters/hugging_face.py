@@ -82,6 +82,8 @@ def attention_mask(
     sizes = (batch_size, q_length, kv_length)
     if config is None or not _uses_interface(type(config)):
         return eager_mask(*sizes, *args, config=config, **options)
+    if torch.compiler.is_compiling():
+        options["allow_is_causal_skip"] = False
     mask = sdpa_mask(*sizes, *args, config=config, **options)
     if mask is None and q_length > 1 and options.get("allow_is_causal_skip", True):
         return CausalMask((batch_size, 1, q_length, kv_length), options.get("device", "cpu"))
