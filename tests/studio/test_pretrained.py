@@ -82,6 +82,13 @@ def test_edits_change_what_the_model_computes(server: Client, run: str, layer: s
     assert run != "encoder" or same["similarity"] == pytest.approx(1, abs=1e-6)
 
 
+def test_checkpoints_are_compared_on_one_text(server: Client) -> None:
+    given = {"runs": ["encoder", "classifier", "causal"], "text": "the animal was tired"}
+    found = server("POST", "/api/v1/compare", given).json["compared"]
+    assert [each["error"] for each in found] == [None] * 3
+    assert all(each["entropy"] > 0 for each in found)
+
+
 def test_what_the_studio_refuses_is_said(server: Client) -> None:
     image = server("POST", "/api/v1/look", {"run": "image", "text": "/etc/hostname"})
     assert image.status == 422

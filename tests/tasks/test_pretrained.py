@@ -172,6 +172,15 @@ def test_loading_uses_no_network(checkpoint, monkeypatch):
         regard.load(checkpoint(kind))
 
 
+def test_a_model_of_the_hub_that_cannot_be_downloaded_is_named(monkeypatch):
+    def refuse(*arguments: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    with pytest.raises(OSError, match="somebody/model cannot be downloaded from the hub"):
+        load_pretrained("somebody/model", hub=True)
+
+
 def test_a_checkpoint_without_some_weights_is_loaded_with_a_warning(checkpoint, tmp_path):
     from safetensors.torch import load_file, save_file
 

@@ -1,5 +1,6 @@
 """Checkpoints of Hugging Face transformers, opened as the runs of this library are."""
 
+import inspect
 import json
 import re
 import warnings
@@ -220,7 +221,8 @@ class PretrainedPredictor(Predictor):
                 raise ValueError(f"there are no tokens in {input!r}: expected a text")
             if most is not None and count > most:
                 raise ValueError(f"the text has {count:,} tokens; the model reads up to {most:,}")
-        return {name: tensor.to(self.device) for name, tensor in inputs.items()}
+        known = inspect.signature(self.model.forward).parameters  # some tokenizers return more
+        return {name: inputs[name].to(self.device) for name in inputs if name in known}
 
     @property
     def longest(self) -> int | None:
