@@ -124,7 +124,7 @@ def test_leading_dimensions_must_broadcast() -> None:
 
 
 def test_a_value_is_not_repeated_for_keys_that_differ() -> None:
-    with raises(ValueError, "same leading dimensions", "(2, 5, 7)", "(1, 5, 11)", "expand"):
+    with raises(ValueError, "same batch", "(2, 5, 7)", "(1, 5, 11)", "expand"):
         attend(value=zeros(1, N, E))
     assert attend(value=zeros(N, E)).shape == (B, M, E)
     assert attend(key=zeros(1, N, D), value=zeros(1, N, E)).shape == (B, M, E)

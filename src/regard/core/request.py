@@ -332,11 +332,10 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 def _check_one_value_per_key(key: Tensor, value: Tensor) -> None:
     """Raise if a value of batch 1 would be repeated for keys that differ, which is rarely meant."""
-    pairs = zip(reversed(key.shape[:-2]), reversed(value.shape[:-2]), strict=False)
-    if any(values == 1 < keys for keys, values in pairs):
+    if key.dim() == value.dim() > 2 and value.shape[0] == 1 < key.shape[0]:
         raise ValueError(
-            f"key and value must have the same leading dimensions, got key {tuple(key.shape)} and "
-            f"value {tuple(value.shape)}; value.expand(...) repeats a value on purpose"
+            f"key and value must have the same batch, got key {tuple(key.shape)} and value "
+            f"{tuple(value.shape)}; value.expand(...) or value[0] repeats a value on purpose"
         )
 
 
