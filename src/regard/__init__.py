@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from regard.core.weighted_sum import weighted_sum
     from regard.tasks import load, train
-    from regard.trace import capture, load_trace
+    from regard.trace import capture, edit, load_trace
 
 __version__ = "0.1.0"
 
@@ -63,7 +63,7 @@ _EXPORTS = {
     ),
     "regard.core.weighted_sum": ("weighted_sum",),
     "regard.tasks": ("load", "train"),
-    "regard.trace": ("capture", "load_trace"),
+    "regard.trace": ("capture", "edit", "load_trace"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 _SUBPACKAGES = (
@@ -95,6 +95,7 @@ __all__ = [
     "block_sparse",
     "capture",
     "causal",
+    "edit",
     "explain",
     "from_torch_mha",
     "global_tokens",

@@ -149,6 +149,19 @@ def test_a_weight_is_set(client):
     assert "no module is named like" in nowhere.json["error"]
 
 
+def test_a_word_of_an_output_is_explained_on_a_page(client):
+    looked = client("POST", "/api/v1/look", {"run": "letters", "text": "cab"}).json
+    written = [word["id"] for word in looked["words"]]
+    given = {"run": "letters", "text": "cab", "written": written, "at": 0, "language": "ko"}
+    answer = client("POST", "/api/v1/why", given)
+    assert answer.status == 200, answer.body
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "정말 그런가?" in answer.body.decode()
+    beyond = client("POST", "/api/v1/why", {**given, "at": len(written)})
+    assert beyond.status == 422
+    assert "at should be from 0" in beyond.json["error"]
+
+
 def test_runs_are_compared_and_one_that_fails_says_why(client):
     given = {"runs": ["letters", "without", "nobody"], "text": "cab"}
     found = client("POST", "/api/v1/compare", given).json["compared"]

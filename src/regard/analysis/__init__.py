@@ -50,12 +50,15 @@ from regard.analysis.heads import (
 )
 from regard.analysis.patterns import HeadPattern, head_patterns
 from regard.analysis.steps import Steps, attention_steps
+from regard.analysis.why import Claim, Decision, Why, explain_decision
 from regard.analysis.words import by_words, merge_words, word_groups, word_labels
 
 __all__ = [
     "METHODS",
     "AlignmentHead",
     "AlignmentScore",
+    "Claim",
+    "Decision",
     "Faithfulness",
     "Gold",
     "HeadChange",
@@ -67,6 +70,7 @@ __all__ = [
     "MethodScore",
     "Pairs",
     "Steps",
+    "Why",
     "ablate",
     "alignment_error",
     "attention_steps",
@@ -77,6 +81,7 @@ __all__ = [
     "diagnose",
     "diagonality",
     "entropy",
+    "explain_decision",
     "faithfulness",
     "gradients",
     "head_differences",

@@ -24,6 +24,7 @@ from regard.cli.see import see
 from regard.cli.serve import serve
 from regard.cli.studio import studio
 from regard.cli.train import train
+from regard.cli.why import why
 from regard.system.extras import with_hint
 
 app = typer.Typer(
@@ -42,6 +43,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (  # with an exampl
     ("translate", predict, "regard translate runs/dates 'March 3rd, 2031' --n-best 3"),
     ("evaluate", evaluate, "regard evaluate runs/dates --json"),
     ("see", see, "regard see runs/dates 'March 3rd, 2031' --out dates.html"),
+    ("why", why, "regard why runs/dates 'March 3rd, 2031' --said 3 --instead 8"),
     ("compare", compare, "regard compare dates --decoders luong,transformer"),
     ("claims", claims, "regard claims scale order"),
     ("export", export, "regard export runs/dates --to onnx"),

@@ -95,6 +95,10 @@ class Studio:
         content, kind = await self.models.run(request, partial(files.file, self.runs, given))
         return Response(content, media_type=kind)
 
+    async def why(self, request: Request, given: messages.WhyWord) -> Response:
+        page = await self.models.run(request, partial(files.why_page, self.runs, given))
+        return Response(page, media_type=files.MEDIA["html"])
+
     async def edit(self, request: Request, given: messages.EditedLook) -> messages.Edited:
         return await self.models.run(request, partial(edits.edited, self.runs, given))
 
@@ -185,6 +189,8 @@ def endpoints(studio: Studio) -> list[Endpoint]:
              statuses=[404, 503], example={"run": "dates", "text": "27 May 1994"}),
         post(f"{API}/file", studio.file, "Draw an input", m.File,
              media_type="application/octet-stream", statuses=[404, 503]),
+        post(f"{API}/why", studio.why, "Explain a word of an output", m.WhyWord,
+             media_type="text/html", statuses=[404, 503]),
         post(f"{API}/edit", studio.edit, "Change the attention and decode again",
              m.EditedLook, m.Edited, statuses=[404, 503]),
         post(f"{API}/compare", studio.compare, "Show an input in several runs",

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from regard.studio.edits import edited_outcome
 from regard.studio.look import find_input
-from regard.studio.messages import File
+from regard.studio.messages import File, WhyWord
 from regard.studio.runs import Runs
+from regard.tasks import why
 from regard.trace import Trace
+from regard.visual import why as visual
 
 MEDIA = {
     "png": "image/png",
@@ -24,6 +26,14 @@ def file(runs: Runs, given: File) -> tuple[bytes, str]:
     beam = 1 if given.edits else given.beam
     done = edited_outcome(predictor, input, given.edits, beam, given.prefix)
     return trace_file(done.trace, given.format, given.language), MEDIA[given.format]
+
+
+def why_page(runs: Runs, given: WhyWord) -> bytes:
+    """Return the page on why a word of an output was written."""
+    predictor = runs.predictor(given.run, given.checkpoint)
+    input = predictor.parse(given.text)
+    found = why(predictor, input, at=given.at, written=given.written)
+    return visual.why_page(found, language=given.language).encode()
 
 
 def trace_file(trace: Trace, format: str, language: str) -> bytes:

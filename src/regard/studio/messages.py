@@ -169,6 +169,17 @@ class File(Look):
     edits: list[Edit] = Field([], max_length=MOST_EDITS, description="with them the beam is 1")
 
 
+class WhyWord(Given):
+    """A word of an output that is to be explained."""
+
+    run: RunName
+    text: Text
+    written: list[Index] = Field(min_length=1, max_length=MOST_IDS, description="ids of the output")
+    at: Index = Field(description="the place of the word in the output")
+    checkpoint: Index | None = Field(None, description="a step; by default the model of the run")
+    language: Literal["en", "ko"] = "en"
+
+
 class EditedLook(Given):
     """An input, and what to change in the attention."""
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from regard.tasks.classification import Classification
 from regard.tasks.classify import Classifier, ClassifyTask
+from regard.tasks.decision import why
 from regard.tasks.graph import GraphTask, NodeClassifier
 from regard.tasks.hard import HardPredictor, HardTask
 from regard.tasks.image import ImagePredictor, ImageTask
@@ -69,4 +70,5 @@ __all__ = [
     "predict_options",
     "trace_options",
     "train",
+    "why",
 ]

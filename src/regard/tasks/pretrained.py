@@ -286,7 +286,7 @@ class PretrainedPredictor(Predictor):
     ) -> list[int]:
         """The ids that the model writes after its prompt, or for its source."""
         is_causal = self.kind == "causal"
-        before = inputs["input_ids"][0].tolist() if is_causal else [self._first_id()]
+        before = inputs["input_ids"][0].tolist() if is_causal else [self.first_id()]
         read = len(before) + len(prefix)
         count = length if self.longest is None else min(length, self.longest - read)
         if count < 1:
@@ -328,7 +328,7 @@ class PretrainedPredictor(Predictor):
         if not target:
             raise ValueError(f"the model wrote nothing for {about['text']!r}: nothing to see")
         source = inputs["input_ids"][0].tolist()
-        before = [self._first_id(), *target[:-1]]
+        before = [self.first_id(), *target[:-1]]
         with capture(self.model, inputs=True) as recorded:
             output = self.model(
                 **inputs, decoder_input_ids=torch.tensor([before], device=self.device)
@@ -371,7 +371,7 @@ class PretrainedPredictor(Predictor):
             "log_probabilities": {"source": [None, *(round(each, 5) for each in own)]},
         }
 
-    def _first_id(self) -> int:
+    def first_id(self) -> int:
         """The id that a decoder starts from."""
         for config in (self.model.generation_config, self.model.config):
             for name in ("decoder_start_token_id", "bos_token_id"):

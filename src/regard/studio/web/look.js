@@ -71,6 +71,7 @@ export class Look extends InputRoom {
     const items = word.choices.map((choice) => element("button", {
       type: "button", role: "menuitem", class: choice.id === word.id ? "chosen" : null, onclick: () => this.choose(place, choice.id),
     }, element("span", {}, tokenText(choice.token)), element("span", { class: "score" }, `${(100 * choice.probability).toFixed(1)} %`)));
+    items.push(element("button", { type: "button", role: "menuitem", class: "why", onclick: () => this.why(place) }, this.text("why")));
     const menu = element("div", { class: "menu", role: "menu", "aria-label": this.text("otherWords", { word: tokenText(word.token) }) }, ...items);
     menu.addEventListener("keydown", (event) => {
       const now = items.indexOf(document.activeElement);
@@ -90,6 +91,20 @@ export class Look extends InputRoom {
     document.removeEventListener("pointerdown", this.closer);
     this.querySelector(".menu")?.remove();
     this.querySelector('[aria-expanded="true"]')?.setAttribute("aria-expanded", "false");
+  }
+
+  /** Open the page on why a word was written, in a tab of its own. */
+  async why(place) {
+    this.closeMenu();
+    const tab = window.open(); // at once: a tab opened later is a pop-up
+    const written = this.looked.words.map((word) => word.id);
+    const request = { run: this.run, text: this.input.value, written, at: place, language: this.studio.language };
+    try {
+      tab.location = URL.createObjectURL(await blob("/why", request));
+    } catch (error) {
+      tab?.close();
+      this.problem(error);
+    }
   }
 
   choose(place, id) {
