@@ -41,6 +41,14 @@ def test_checkpoints_are_explained(kind, checkpoint):
         assert "".join(found.words).startswith("becausetheanimalwas")
     assert len(found.claims) >= 2
     assert found.said != found.instead
+    if kind == "causal":
+        inner = why(
+            predictor,
+            "because the",
+            at=1,
+            written=predictor.encode("animal was")["input_ids"][0].tolist(),
+        )
+        assert inner.words[0] == "because"
     again = why(predictor, text) if kind == "encoder_decoder" else None
     assert again is None or again == found
 
@@ -58,7 +66,7 @@ def test_the_command_prints_tables_json_and_a_page_in_two_languages(tmp_path, ca
     assert 'lang="ko"' in html
     assert "정말 그런가?" in html
     assert run(["why", *given, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert found["said"] == "8"
     assert {claim["verdict"] for claim in found["claims"]} <= VERDICTS
 

@@ -87,7 +87,7 @@ def attribute(
         raise ValueError("attribution needs a model without dropout: call model.eval() before")
     question = Question(trace, target, layers, rows, signed, control)
     if per_head:
-        return {call.name: _squeezed(each) for call, each in PER_HEAD[method](question)}
+        return {call.name: _squeezed(each).detach() for call, each in PER_HEAD[method](question)}
     return _squeezed(METHODS[method](question)).detach()
 
 

@@ -1,7 +1,9 @@
 """Why a model wrote a word and not another: attribution first, then interventions that test it."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -112,9 +114,12 @@ class Why:
     controls: int
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as numbers, texts, lists and dictionaries."""
-        parts = {"heads": self.heads, "claims": self.claims}
-        return asdict(self) | {key: [one._asdict() for one in many] for key, many in parts.items()}
+        """The same as numbers, texts, lists and dictionaries; None where a number is NaN."""
+        parts = asdict(self) | {
+            "heads": [head._asdict() for head in self.heads],
+            "claims": [claim._asdict() for claim in self.claims],
+        }
+        return _without_nan(parts)
 
 
 def explain_decision(
@@ -155,20 +160,13 @@ def explain_decision(
     def zero(index: int) -> Callable[[Edits], None]:
         return lambda edits: edits.zero(heads[index].name, head=heads[index].head)
 
-    sizes = [groups.count(word) for word in range(len(words))]
+    sizes = [groups.count(word) for word in range(len(words))]  # in tokens
     real = [w for w in range(len(words)) if not all(_of(decision.special, groups, w))]
-    tested = [
-        Claim("word", words[index], first[index], *numbers)
-        for index, *numbers in _test(
-            [(w, first[w]) for w in real], hide, effect, claims, controls, draw, sizes
-        )
-    ]
-    tested += [
-        Claim("head", f"{heads[index].name} {heads[index].head}", heads[index].score, *numbers)
-        for index, *numbers in _test(
-            [(i, one.score) for i, one in enumerate(heads)], zero, effect, claims, controls, draw
-        )
-    ]
+    test = partial(_test, effect=effect, claims=claims, controls=controls, draw=draw)
+    names = [f"{one.name} {one.head}" for one in heads]
+    scores = [one.score for one in heads]
+    tested = test("word", words, {word: first[word] for word in real}, hide, sizes=sizes)
+    tested += test("head", names, dict(enumerate(scores)), zero, sizes=[1] * len(heads))
     said, instead = decision.tokens([decision.said, decision.instead])
     probabilities = logits.softmax(-1)[[decision.said, decision.instead]].tolist()
     return Why(
@@ -186,6 +184,14 @@ def explain_decision(
         tested,
         controls,
     )
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def units(tokens: Sequence[str]) -> list[int]:
@@ -229,57 +235,59 @@ def _heads(trace: Any, difference: Tensor) -> list[Head]:
         for rows in blocks(call):
             assert call.gradient is not None
             product = call.map[..., rows, :] * call.gradient[..., rows, :]
-            total += product.sum((-2, -1)).reshape(-1, call.heads).sum(0).float().cpu()
+            total += product.detach().sum((-2, -1)).reshape(-1, call.heads).sum(0).float().cpu()
         heads += [Head(call.name, head, float(total[head])) for head in range(call.heads)]
     return sorted(heads, key=lambda one: -abs(one.score))
 
 
 def _test(
-    scored: list[tuple[int, float]],
+    kind: Literal["word", "head"],
+    names: Sequence[str],
+    scores: dict[int, float],
     change: Callable[[int], Callable[[Edits], None]],
+    *,
+    sizes: Sequence[int],
     effect: Callable[[Callable[[Edits], None]], float],
     claims: int,
     controls: int,
     draw: torch.Generator,
-    sizes: list[int] | None = None,
-) -> list[tuple[int, float, float, float, Verdict]]:
-    """Test the strongest of some words or heads against random ones that nothing is claimed of.
-
-    Returns: for each claim its index, effect, the limits of the controls, and the verdict
-    """
-    count = min(claims, max(1, len(scored) // 3))
-    strongest = sorted(scored, key=lambda one: -abs(one[1]))[:count]
-    others = [index for index, _ in scored if index not in {claim for claim, _ in strongest}]
+) -> list[Claim]:
+    """Test the strongest of some words or heads against random ones that nothing is claimed of."""
+    count = min(claims, max(1, len(scores) // 3))
+    strongest = sorted(scores, key=lambda index: -abs(scores[index]))[:count]
+    others = [index for index in scores if index not in strongest]
     known: dict[tuple[int, ...], float] = {}
+
+    def together(chosen: tuple[int, ...]) -> float:
+        def all_of(edits: Edits) -> None:
+            for index in chosen:
+                change(index)(edits)
+
+        if chosen not in known:
+            known[chosen] = effect(all_of)
+        return known[chosen]
+
     found = []
-    for index, score in strongest:
-        own = effect(change(index))
-        if len(others) < FEWEST:
-            found.append((index, own, float("nan"), float("nan"), "undecided"))
-            continue
-        effects = []
-        for _ in range(controls):
-            chosen = _draw(others, 1 if sizes is None else sizes[index], sizes, draw)
-            if chosen not in known:
-                changes = [change(one) for one in chosen]
-                known[chosen] = effect(lambda edits, all=changes: [one(edits) for one in all])  # type: ignore
-            effects.append(known[chosen])
-        limits = torch.tensor(effects).quantile(torch.tensor([0.025, 0.975])).tolist()
-        found.append((index, own, *limits, verdict(score, own, *limits)))
-    return found  # type: ignore[return-value]
+    for index in strongest:
+        score, own, limits = scores[index], together((index,)), [math.nan, math.nan]
+        if len(others) >= FEWEST:
+            effects = [together(_draw(others, sizes, sizes[index], draw)) for _ in range(controls)]
+            limits = torch.tensor(effects).quantile(torch.tensor([0.025, 0.975])).tolist()
+        low, high = limits
+        said = verdict(score, own, low, high)
+        found.append(Claim(kind, names[index], score, own, low, high, said))
+    return found
 
 
 def _draw(
-    others: list[int], size: int, sizes: list[int] | None, draw: torch.Generator
+    others: list[int], sizes: Sequence[int], size: int, draw: torch.Generator
 ) -> tuple[int, ...]:
     """Random others, of as many tokens together."""
-    order = [others[i] for i in torch.randperm(len(others), generator=draw).tolist()]
-    chosen, total = [order[0]], 1 if sizes is None else sizes[order[0]]
-    for other in order[1:]:
-        if sizes is None or total >= size:
+    chosen: list[int] = []
+    for place in torch.randperm(len(others), generator=draw).tolist():
+        chosen.append(others[place])
+        if sum(sizes[index] for index in chosen) >= size:
             break
-        chosen.append(other)
-        total += sizes[other]
     return tuple(sorted(chosen))
 
 
@@ -291,7 +299,6 @@ def verdict(score: float, effect: float, low: float, high: float) -> Verdict:
     """
     if low <= effect <= high or not effect or not score:
         return "undecided"
-    beyond = effect > high if effect > 0 else effect < low
-    if not beyond:
+    if not (effect > high if effect > 0 else effect < low):  # NaN: nothing to compare with
         return "undecided"
     return "confirmed" if (effect > 0) == (score > 0) else "refuted"

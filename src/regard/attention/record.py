@@ -184,7 +184,7 @@ class CallRecord:
                 (gradient,) = torch.autograd.grad(output, weights, grad_output)
             return gradient
 
-        return Rows(rows, self.shape)
+        return Rows(rows, self.map.shape)  # which may group heads, unlike the output
 
     def _now(self) -> list[int] | None:
         return self._versions and [tensor._version for _, tensor in self._tensors]

@@ -56,8 +56,9 @@ def why(
     from regard.visual.why import why_page, why_text
 
     predictor = load(source, device=device)
-    asked = {"said": said, "instead": instead, "at": at}
-    found = explain(predictor, text, **asked, controls=controls, seed=seed)
+    found = explain(
+        predictor, text, said=said, instead=instead, at=at, controls=controls, seed=seed
+    )
     if out is not None:
         write_html(why_page(found, language=language), out)
     if json:

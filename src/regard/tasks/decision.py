@@ -65,13 +65,13 @@ def decision(
         return _translated(predictor, text, asked, instead, written)
     if isinstance(predictor, TextGenerator) and at is None:
         return _continued_run(predictor, text, said, instead)
-    if isinstance(predictor, PretrainedPredictor) and predictor.kind == "causal" and at is None:
-        return _continued_checkpoint(predictor, text, said, instead)
+    if isinstance(predictor, PretrainedPredictor) and predictor.kind == "causal":
+        return _continued_checkpoint(predictor, text, asked, instead, written)
     if isinstance(predictor, PretrainedPredictor) and predictor.kind == "encoder_decoder":
         return _translated_checkpoint(predictor, text, asked, instead, written)
     raise ValueError(
-        "why is about written words: expected a model that writes, and at for an encoder–decoder "
-        f"only, got {type(predictor).__name__} and at={at}"
+        "why is about written words: expected a model that writes, and said or neither for a run "
+        f"of the task language, got {type(predictor).__name__} and at={at}"
     )
 
 
@@ -147,7 +147,11 @@ def _translated_checkpoint(
 
 
 def _continued_checkpoint(
-    predictor: PretrainedPredictor, text: str, said: str | None, instead: str | None
+    predictor: PretrainedPredictor,
+    text: str,
+    said: str | int | None,
+    instead: str | None,
+    written: Sequence[int] | None,
 ) -> Decision:
     model, tokenizer = predictor.model, predictor.tokenizer
     prompt = predictor.encode(text)["input_ids"][0].tolist()
@@ -158,7 +162,14 @@ def _continued_checkpoint(
     def encode(text: str) -> list[int]:
         return tokenizer(text)["input_ids"]
 
-    ids, pair = _continued(prompt, text, encode, run, _last_logits, said, instead)
+    if isinstance(said, int):
+        own = list(written or ())
+        if not 0 <= said < len(own):
+            raise ValueError(f"at should be from 0 to {len(own) - 1}, in written=, got {said}")
+        other = None if instead is None else tokenizer(instead)["input_ids"]
+        ids, pair = _differing([*prompt, *own[:said]], [own[said]], other, run, _last_logits)
+    else:
+        ids, pair = _continued(prompt, text, encode, run, _last_logits, said, instead)
     return Decision(
         model, lambda: run(ids), _last_logits, len(ids) - 1, text, "", predictor.tokens(ids),
         predictor.special(ids), *pair, predictor.tokens,
@@ -254,6 +265,7 @@ def _continued(
     return _differing(prompt, word, other, run, logits)
 
 
+@torch.no_grad()
 def _differing(
     before: list[int],
     word: list[int],
