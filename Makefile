@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal -rs
 MINUTES ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser test-all test-gpu attack lint types format demo studio bench docs pictures samples reference architectures clean
+.PHONY: help install test browser test-all test-gpu test-with attack lint types format demo studio bench docs pictures samples reference architectures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ test-all: $(INSTALLED) ## every test; with MARK=slow those that `make test` leav
 
 test-gpu: $(INSTALLED) ## the tests on CUDA or MPS, skipped without a device
 	$(BIN)/pytest -m gpu -rs tests/test_gpu.py
+
+TESTS ?= $(addprefix tests/,attention core decoding layers models paths system trace)
+test-with: ## the tests that depend on torch, in an environment that is then removed: TORCH=2.15.0 PYTHON=python3.13
+	@.ci/test_with "$(TORCH)" "$(PYTHON)" $(TESTS)
 
 attack: $(INSTALLED) ## random attacks with new cases, for MINUTES=30
 	@count=$$($(BIN)/pytest --collect-only -q tests/attack | grep -c ::) && \

@@ -92,7 +92,16 @@ def test_a_wrong_command_line_is_found():
     assert unparsed(["conjure"]) == "there is no command conjure"
 
 
-@pytest.mark.parametrize("name", ["reference/cli.md", "reference/recipes.md", "configuration.md"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "reference/cli.md",
+        "reference/recipes.md",
+        "configuration.md",
+        "compatibility.md",
+        "compatibility.ko.md",
+    ],
+)
 def test_a_page_of_the_reference_is_what_is_generated(name):
     from docs.tools.reference import PAGES
 

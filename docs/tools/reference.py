@@ -4,6 +4,7 @@ What the API page shows comes from the docstrings, by mkdocstrings, when the sit
 """
 
 import re
+from functools import partial
 from importlib.resources import files
 
 import typer.main
@@ -12,6 +13,7 @@ from docs.tools.pages import ROOT
 from regard.cli.app import app
 from regard.cli.keys import describe_keys
 from regard.recipes import describe_recipes, load_recipe
+from regard.system.compatibility import table
 
 DOCS = ROOT / "docs"
 WIDTH = 100
@@ -74,10 +76,18 @@ def configuration() -> str:
     return f"{before}```text\n{describe_keys()}\n```{rest.partition('```')[2]}"
 
 
+def compatibility(name: str) -> str:
+    """Return the page of compatibility with the runs of the tests as they are now."""
+    before, start, rest = (DOCS / name).read_text("utf-8").partition("make reference -->\n")
+    return f"{before}{start}\n{table()}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+
+
 PAGES = {
     "reference/cli.md": commands,
     "reference/recipes.md": recipes,
     "configuration.md": configuration,
+    "compatibility.md": partial(compatibility, "compatibility.md"),
+    "compatibility.ko.md": partial(compatibility, "compatibility.ko.md"),
 }
 
 if __name__ == "__main__":

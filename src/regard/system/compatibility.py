@@ -28,11 +28,7 @@ def of_this_machine() -> dict[str, str]:
     python = ".".join(platform.python_version_tuple()[:2])
     system = f"{platform.system()} {platform.machine()}"
     name = f"torch {torch_internals.RELEASE}, Python {python}, {system}"
-    (row,) = [
-        run
-        for run in RUNS
-        if _release(run.torch) == torch_internals.RELEASE and run[1:3] == (python, system)
-    ] or [None]
+    row = next((run for run in RUNS if _fits(run, python, system)), None)
     if row is None:
         known = sorted({_release(run.torch) for run in RUNS}, key=_numbers)
         tested = f"{name}: no run; torch {', '.join(known)} have some"
@@ -61,6 +57,14 @@ def table() -> str:
         ]
         lines.append(f"| {version} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _fits(run: Run, python: str, system: str) -> bool:
+    return (_release(run.torch), run.python, run.system) == (
+        torch_internals.RELEASE,
+        python,
+        system,
+    )
 
 
 def _cell(run: Run) -> str:

@@ -29,6 +29,9 @@ NATIVE_ENCODER_LAYER = (torch, "_transformer_encoder_layer_fwd")
 TESTED = ("2.8", "2.10", "2.13", "2.15")
 """The releases that all tests have run with: docs/compatibility.md."""
 
+NO_GROUPS = ("2.8",)
+"""The releases whose flash attention takes as many key heads as heads, and checks that nowhere."""
+
 RELEASE = ".".join(torch.__version__.split(".")[:2])
 
 
@@ -103,6 +106,40 @@ def function(purpose: str) -> Callable[..., Any] | None:
     """The first function for a purpose, or None."""
     found = functions(purpose)
     return None if found is None else found[0]
+
+
+@cache
+def flash_attention() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """Flash attention on the CPU, forward and backward, for any number of key heads, or None."""
+    found = functions("flash attention")
+    if found is None:
+        return None
+    forward, backward = found
+    return _with_key_heads(forward, backward) if RELEASE in NO_GROUPS else (forward, backward)
+
+
+def _with_key_heads(
+    forward: Callable[..., Any], backward: Callable[..., Any]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The same for kernels that read beyond the keys if these have fewer heads than the queries."""
+
+    def run(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Any:
+        groups = query.shape[1] // key.shape[1]
+        if groups > 1:
+            key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
+        return forward(query, key, value, *rest, **options)
+
+    def differentiate(
+        grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any
+    ) -> Any:
+        groups = query.shape[1] // key.shape[1]
+        if groups == 1:
+            return backward(grad, query, key, value, *rest, **options)
+        key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
+        dq, *others = backward(grad, query, key, value, *rest, **options)
+        return dq, *(t.unflatten(1, (-1, groups)).sum(2) for t in others)
+
+    return run, differentiate
 
 
 def off() -> list[str]:
