@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import regard
 from regard.core import blocks
+from regard.core.normalize import Normalizer
+from regard.layers import MultiHeadAttention
 
 B, H, M, N, D = 2, 2, 23, 29, 4
 
@@ -97,3 +99,134 @@ def test_a_temperature_may_be_annealed_before_backward(monkeypatch):
 
     for annealed, same in zip(gradient(0.1), gradient(1.0), strict=True):
         torch.testing.assert_close(annealed, same)
+
+
+def parameter(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.rand(*shape) + 0.5)
+
+
+def elementwise(function: nn.PReLU) -> dict:
+    return {"score": regard.Elementwise(function)}
+
+
+def closure(weight: Tensor) -> dict:
+    return {"score": lambda q, k: torch.sin(q @ weight) @ k.mT}
+
+
+# a tensor that a call reads, and the options with it
+READ_AGAIN = {
+    "temperature": (parameter, lambda t: {"normalize": Normalizer("sparsemax", temperature=t)}),
+    "temperature of each head": (
+        lambda: parameter(H),
+        lambda t: {"normalize": Normalizer("entmax15", temperature=t)},
+    ),
+    "temperature buffer": (
+        lambda: torch.tensor(2.0),
+        lambda t: {"normalize": Normalizer("sparsemax", temperature=t)},
+    ),
+    "sink": (parameter, lambda t: {"normalize": Normalizer("sparsemax", sink=t)}),
+    "fused temperature": (parameter, lambda t: {"normalize": Normalizer(temperature=t)}),
+    "fused sink": (parameter, lambda t: {"normalize": Normalizer(sink=t)}),
+    "closure": (lambda: parameter(D, D), closure),
+    "PReLU": (lambda: nn.PReLU().weight, lambda t: elementwise(_with_weight(nn.PReLU(), t))),
+    "activated general": (
+        lambda: parameter(D, D),
+        lambda t: {"score": _with_weight(regard.ActivatedGeneral(D, D), t)},
+    ),
+    "general": (
+        lambda: parameter(D, D),
+        lambda t: {"score": _with_weight(regard.General(D, D), t), "normalize": "sparsemax"},
+    ),
+    "additive": (
+        lambda: parameter(7),
+        lambda t: {"score": _with_vector(regard.Additive(D, D, 7), t), "normalize": "sparsemax"},
+    ),
+    "soft cap": (
+        parameter,
+        lambda t: {"score": regard.SoftCap(5.0), "normalize": Normalizer(sink=t)},
+    ),
+    "value": (lambda: parameter(B, H, N, D), lambda t: {"value": t, "normalize": "sparsemax"}),
+}
+
+
+def _with_weight(module: nn.Module, weight: Tensor) -> nn.Module:
+    module.weight = weight
+    return module
+
+
+def _with_vector(module: nn.Module, vector: Tensor) -> nn.Module:
+    module.vector = vector
+    return module
+
+
+@pytest.mark.parametrize("elements", [10**9, 500])
+@pytest.mark.parametrize("name", READ_AGAIN)
+def test_every_tensor_that_backward_reads_is_checked_at_every_size(monkeypatch, name, elements):
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", elements)
+    torch.manual_seed(0)
+    make, options = READ_AGAIN[name]
+    tensor = make()
+    query, key, value = (torch.randn(B, H, n, D, requires_grad=True) for n in (M, N, N))
+    output = regard.attend(query, key, **{"value": value, **options(tensor)})
+    torch.autograd.grad(output.sum(), query, retain_graph=True)  # unchanged
+    with torch.no_grad():
+        tensor.mul_(1.5)
+    with pytest.raises(RuntimeError, match=r"in place|inplace"):
+        output.square().sum().backward()
+
+
+def test_a_learned_temperature_of_a_layer_is_checked(monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 500)
+    temperature = parameter(H)
+    layer = MultiHeadAttention(8, H, normalize=Normalizer("entmax15", temperature=temperature))
+    output = layer(torch.randn(B, N, 8))
+    with torch.no_grad():
+        temperature.mul_(1.5)
+    with pytest.raises(RuntimeError, match=r"in place|inplace"):
+        output.sum().backward()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_mask_made_without_gradients_is_a_copy(monkeypatch, mode):
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 500)
+    shown = torch.rand(M, N) > 0.5
+    query, key, value = (torch.randn(B, H, n, D, requires_grad=True) for n in (M, N, N))
+    with mode():
+        masks = [regard.visible(shown), regard.causal() | shown, shown & regard.causal()]
+    for normalize in ("softmax", "sparsemax"):
+        for mask in masks:
+            output = regard.attend(query, key, value, mask=mask, normalize=normalize)
+            expected = torch.autograd.grad(output.sum(), query, retain_graph=True)[0]
+            shown.logical_not_()
+            torch.testing.assert_close(torch.autograd.grad(output.sum(), query)[0], expected)
+            again = regard.attend(query, key, value, mask=mask, normalize=normalize)
+            torch.testing.assert_close(again, output)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("changed", ["query", "key", "value", "bias", "mask"])
+def test_a_map_without_gradients_does_not_change_with_its_inputs(mode, changed):
+    """Torch counts no changes of tensors made in inference mode: the map has copies there."""
+    with mode():
+        tensors = {
+            "query": torch.randn(B, H, M, D),
+            "key": torch.randn(B, H, N, D),
+            "value": torch.randn(B, H, N, D),
+            "bias": torch.randn(M, N),
+            "mask": torch.rand(M, N) > 0.3,
+        }
+        with regard.capture() as trace:
+            map = regard.attend(**tensors, return_map=True).map
+            layer = MultiHeadAttention(D, 1)
+            layer(tensors["query"][0], mask=tensors["mask"][:, :M])
+        maps = [map, *(call.map for call in trace.calls)]
+        expected = regard.attend(**tensors, path="reference", return_map=True).map.dense()
+        tensors[changed].copy_(tensors[changed] == 0)
+        lost = mode is torch.no_grad and changed in ("query", "key", "bias")
+        for own in maps[:2]:
+            if lost:
+                with pytest.raises(RuntimeError, match="in place"):
+                    own.dense()
+            else:
+                torch.testing.assert_close(own.dense().view(expected.shape), expected)
+        assert maps[2].dense().isfinite().all()

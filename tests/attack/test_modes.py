@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import regard
+from regard.core.normalize import Normalizer
 from regard.paths import flash, tile_plan
 from tests.attack.conftest import Attempts
 
@@ -159,6 +160,48 @@ def test_calls_without_values_have_the_right_shape(options: dict, device: str):
         )
         for shown in masks:
             assert regard.attend(q, k, v, mask=shown, **given).shape == (2, 3, 40, 8)
+
+
+ELSEWHERE: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "key": lambda x, y: regard.attend(x, y, x),
+    "value": lambda x, y: regard.attend(x, x, y),
+    "query": lambda x, y: regard.attend(y, x, x),
+    "bias": lambda x, y: regard.attend(x, x, x, bias=y[0, 0, :, :1].expand(LENGTH, LENGTH)),
+    "mask": lambda x, y: regard.attend(x, x, x, mask=y[0, 0, :, 0] > 0),
+    "lengths": lambda x, y: regard.attend(x, x, x, mask=regard.lengths(y[:, 0, 0, 0].long())),
+    "sink": lambda x, y: regard.attend(x, x, x, normalize=Normalizer(sink=y[0, :, 0, 0])),
+    "temperature": lambda x, y: regard.attend(
+        x, x, x, normalize=Normalizer("sparsemax", temperature=y[0, :, 0, 0].exp())
+    ),
+    "score": lambda x, y: regard.attend(x, x, x, score=regard.General(WIDTH, WIDTH).to(y.device)),
+    "soft cap": lambda x, y: regard.attend(x, y, x, score=regard.SoftCap(5.0)),
+    "additive": lambda x, y: regard.attend(x, y, x, score=regard.Additive(WIDTH, WIDTH, 5)),
+    "features": lambda x, y: regard.attend_features(x, y, x),
+    "linear": lambda x, y: regard.attend_linear(x, x, y),
+    "decay": lambda x, y: regard.attend_linear(x, x, x, causal=True, log_decay=y[0, 0, :, :1]),
+    "beta": lambda x, y: regard.attend_linear(x, x, x, causal=True, beta=y[0, 0, :, :1]),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.parametrize("devices", [("cpu", "meta"), ("meta", "cpu")])
+def test_tensors_on_two_devices_are_an_error(name: str, devices: tuple[str, str]):
+    """After a good call of the same shapes, which may be remembered."""
+    if devices[0] == "meta" and name in ("mask", "lengths"):
+        devices = "cpu", "meta"  # a mask goes to the device of the query, except from nowhere
+    one, other = (tensors()[0].to(device) for device in devices)
+    regard.attend(one, one, one)
+    with pytest.raises(ValueError, match=r"on (one|the meta) device"):
+        ELSEWHERE[name](one, other)
+
+
+@pytest.mark.parametrize("path", ["reference", "fused", "blockwise"])
+@pytest.mark.parametrize("place", range(3))
+def test_every_path_checks_devices(path: str, place: int):
+    inputs = tensors()
+    inputs[place] = inputs[place].to("meta")
+    with pytest.raises(ValueError, match="on one device"):
+        regard.attend(*inputs, path=path)
 
 
 @pytest.mark.parametrize("mode", ['torch.device("meta")', "torch.inference_mode()"])

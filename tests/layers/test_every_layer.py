@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.export import Dim
 
 import regard
+from regard.core.normalize import Normalizer
 from regard.layers import (
     ALiBi,
     AlignedCoAttention,
@@ -26,6 +28,7 @@ from regard.layers import (
     MultiHeadAttention,
     PostNorm,
     PreNorm,
+    RelativeBias,
     Rotary,
     SourceToToken,
 )
@@ -44,6 +47,7 @@ class Case(NamedTuple):
     maps: Callable[..., Any] | None = None  # likewise, to a map
     more: Callable[..., Any] | None = None  # other ways to use it
     tolerance: float = 20.0  # of a dtype, in multiples of its epsilon
+    grows: int = 2  # the leading dimensions of inputs that may have any size
 
 
 def double(*shape: int, seed: int = 0) -> Tensor:
@@ -90,6 +94,14 @@ def unrolled(layer: MemoryAttention, controller: Tensor) -> Tensor:
         read, state = layer.step(now, state)
         reads.append(read)
     return torch.stack(reads, 1)
+
+
+def grown(case: Case) -> tuple[Tensor, ...]:
+    """The inputs of a case with one sentence more, and two positions more."""
+    return tuple(
+        torch.cat((x, x[:, :2]), 1) if case.grows > 1 and x.dim() > 1 else x
+        for x in (torch.cat((x, x[:1])) for x in case.inputs)
+    )
 
 
 def decoder(order: type[PostNorm]) -> Case:
@@ -143,9 +155,21 @@ CASES = {
         (double(2, 3, 11, seed=1),),
         unrolled,
         tolerance=128,  # float16: an empty slot of 1e-6 is subnormal
+        grows=1,
     ),
     "multi-dimensional": padded(lambda: MultiDimensionalAttention(D)),
     "multi-head": padded(lambda: MultiHeadAttention(D, 6, position=Rotary(2)), causal=True),
+    "multi-head, relative bias": padded(
+        lambda: MultiHeadAttention(D, 6, position=RelativeBias(6)), causal=True
+    ),
+    "multi-head, sinks": padded(
+        lambda: MultiHeadAttention(D, 6, normalize=Normalizer(sink=nn.Parameter(torch.zeros(6))))
+    ),
+    "multi-head, sparse, sinks": padded(
+        lambda: MultiHeadAttention(
+            D, 6, normalize=Normalizer("sparsemax", sink=nn.Parameter(torch.zeros(6)))
+        ),
+    ),
     "multi-head, grouped": Case(
         lambda: MultiHeadAttention(D, 6, kv_heads=3, position=ALiBi(6)),
         (X, torch.arange(M) < torch.tensor([[M], [20], [0]])),
@@ -216,19 +240,46 @@ def _changed(layer: nn.Module) -> nn.Module:
     return layer
 
 
-@EVERY
-def test_it_compiles_without_a_break(name):
+def compiled(module: nn.Module, inputs: tuple[Tensor, ...], case: Case) -> Callable[..., Any]:
+    return torch.compile(module, backend="aot_eager", fullgraph=True)
+
+
+def compiled_for_any_size(
+    module: nn.Module, inputs: tuple[Tensor, ...], case: Case
+) -> Callable[..., Any]:
+    return torch.compile(module, backend="aot_eager", fullgraph=True, dynamic=True)
+
+
+def exported(module: nn.Module, inputs: tuple[Tensor, ...], case: Case) -> Callable[..., Any]:
+    return torch.export.export(module, inputs).module()
+
+
+def exported_for_any_size(
+    module: nn.Module, inputs: tuple[Tensor, ...], case: Case
+) -> Callable[..., Any]:
+    sizes = [dict.fromkeys(range(min(case.grows, x.dim())), Dim.DYNAMIC) for x in inputs]
+    return torch.export.export(module, inputs, dynamic_shapes=(tuple(sizes),)).module()
+
+
+GRAPHS = [compiled, exported, compiled_for_any_size, exported_for_any_size]
+ANY_SIZE = (compiled_for_any_size, exported_for_any_size)
+QUICK = ("multi-head", "multi-head, relative bias", "multi-head, grouped")
+
+
+@pytest.mark.parametrize(
+    ("name", "graph"),
+    [
+        pytest.param(name, graph, marks=[pytest.mark.slow] * (graph in ANY_SIZE))
+        if name not in QUICK
+        else (name, graph)
+        for name in CASES
+        for graph in GRAPHS
+    ],
+)
+def test_a_graph_gives_what_the_layer_gives(name, graph):
     case = CASES[name]
     torch.compiler.reset()
     module = Called(case)
-    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(*case.inputs), module(*case.inputs))
-
-
-@EVERY
-def test_it_exports(name):
-    case = CASES[name]
-    module = Called(case)
-    program = torch.export.export(module, case.inputs).module()
-    for inputs in (case.inputs, case.others):
-        torch.testing.assert_close(program(*inputs), module(*inputs))
+    call = graph(module, case.inputs, case)
+    for inputs in (case.inputs, grown(case) if graph in ANY_SIZE else case.others):
+        torch.testing.assert_close(call(*inputs), module(*inputs))

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import regard
+from regard.core.normalize import Normalizer
 from regard.paths import capped
 from tests.paths.every_path.cases import MASKS, B, D, E, H, M, N
 
@@ -44,7 +45,6 @@ def test_any_cut_into_tiles_gives_the_formula(
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"score": regard.SoftCap(61.0)}, "scores up to 61 need a maximum"),
         ({"score": regard.SoftCap(50.0), "dropout": 0.1}, "dropout is not fused"),
         ({"score": regard.SoftCap(50.0), "bias": torch.zeros(M, M)}, "a bias is added"),
         ({"score": regard.SoftCap(50.0), "normalize": "sparsemax"}, "not softmax"),
@@ -76,3 +76,29 @@ def test_inputs_that_change_before_backward_are_an_error_and_a_mask_is_kept() ->
     query.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         output.sum().backward()
+
+
+@pytest.mark.parametrize("mask", [regard.lengths(torch.tensor([0, 0])), regard.causal(offset=-100)])
+def test_tiles_that_see_no_key_give_zeros(mask: regard.Mask) -> None:
+    x = torch.randn(2, H, M, D, requires_grad=True)
+    output = regard.attend(x, x, x, score=regard.SoftCap(5.0), mask=mask, path="capped")
+    assert not output.any()
+    assert not torch.autograd.grad(output.sum(), x)[0].any()
+
+
+@pytest.mark.parametrize("sink", [None, 3.0])
+def test_large_values_and_caps_do_not_overflow(sink: float | None) -> None:
+    torch.manual_seed(0)
+    q, k = (10 * torch.randn(H, M, D) for _ in range(2))
+    v, upstream = 1e18 * torch.randn(H, M, D), 1e12 * torch.randn(H, M, D)
+    for cap in (50.0, 200.0):
+        results = []
+        for path in ("capped", "reference"):
+            inputs = [t.clone().requires_grad_() for t in (q, -k.abs(), v)]
+            options = {} if sink is None else {"normalize": Normalizer(sink=sink)}
+            output = regard.attend(*inputs, score=regard.SoftCap(cap), path=path, **options)
+            results.append([output, *torch.autograd.grad(output, inputs, upstream)])
+        for found, expected in zip(*results, strict=True):
+            assert expected.isfinite().all()
+            largest = float(expected.abs().max())
+            torch.testing.assert_close(found / largest, expected / largest, atol=1e-4, rtol=0)

@@ -6,6 +6,7 @@ import torch
 import regard
 from regard.attention.observer import record
 from regard.core.mask import Grid, as_mask
+from regard.core.normalize import Normalizer
 
 B, H, M, N, D = 2, 3, 11, 13, 5
 COUNT = torch.tensor([N, 7])
@@ -99,3 +100,21 @@ def test_masks_tell_their_leading_dimensions_without_a_block(name: str):
     block = mask.block(slice(0, M), slice(0, N), grid)
     own = mask.spread(grid)
     assert torch.Size((1,) * (block.dim() - 2 - len(own)) + own) == block.shape[:-2]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("name", ["temperature", "sink"])
+def test_learned_numbers_have_the_gradient_of_the_formula_in_every_dtype(name: str, dtype):
+    for seed in range(3):
+        torch.manual_seed(seed)
+        *tensors, upstream = (3 * torch.randn(3, 3, 65, 65) for _ in range(4))
+        found = []
+        for number in (dtype, torch.float64):  # the same numbers, rounded to the dtype
+            q, k, v, g = (t.to(dtype).to(number) for t in (*tensors, upstream))
+            learned = torch.nn.Parameter(torch.ones(3))
+            output = regard.attend(q, k, v, normalize=Normalizer(**{name: learned}))
+            output.backward(g)
+            found.append(learned.grad)
+        scale = found[1].abs().max().clamp(min=1.0)
+        limit = 8 * torch.finfo(dtype).eps
+        torch.testing.assert_close(found[0] / scale, found[1] / scale, rtol=0, atol=limit)

@@ -186,8 +186,8 @@ def _signature(
         kind = "causal" if square else "mask"
     if not can_inspect_values(query):  # sizes may be symbolic
         return None
-    dtypes = query.dtype, key.dtype, value.dtype
-    return q, k, value.shape, *dtypes, query.device, kind, choice.TINY
+    kinds = [(tensor.dtype, tensor.device) for tensor in (query, key, value)]
+    return q, k, value.shape, *kinds, kind, choice.TINY
 
 
 def _needs_gradient(*tensors: Tensor) -> bool:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from regard.attention import observer
 from regard.attention.record import CallRecord
-from regard.core.blocks import version_check
 from regard.core.lower import freeze
 from regard.core.map import AttentionMap
 from regard.core.request import Request
@@ -54,17 +53,15 @@ class Computation(NamedTuple):
 def map_of(request: Request) -> AttentionMap:
     """The lazy map of a request: with the noise, mask and parameters that made the output."""
     held = with_kernel(freeze(request.zero_hidden()))
-    check = version_check(request.tensors(), "its map is lost")
 
     def scores(rows: slice) -> Tensor:
-        check()
         bias = None if held.bias is None else held.bias[..., rows, :]
         return held.scores(held.query[..., rows, :], bias)
 
     def weights(rows: slice) -> Tensor:
         return held.weights(scores(rows), rows).to(request.value.dtype)
 
-    return AttentionMap(weights, scores, (*request.leading, *request.size))
+    return request.lazy_map(weights, scores)
 
 
 def weigh(request: Request, weights: Tensor, rows: slice) -> Tensor:
@@ -111,7 +108,7 @@ def dispatch(
                 observer.notify(
                     listening, _record(request, value, output, shape, computation, named)
                 )
-            return Attended(output, computation.map(request())) if return_map else output
+            return Attended(output, computation.map(request().retained())) if return_map else output
         request, computation = request(), by_path  # `compute` does not know of edits
     if listening:
         request = observer.edit_request(listening, request)
@@ -130,7 +127,7 @@ def dispatch(
         observer.notify(listening, record)
     else:
         output = _expanded(chosen.compute(request), request)
-    return Attended(output, chosen.map(request)) if return_map else output
+    return Attended(output, chosen.map(request.retained())) if return_map else output
 
 
 def _expanded(output: Tensor, request: Request) -> Tensor:

@@ -96,8 +96,7 @@ def _by_rows(request: Request, scale: float) -> Tensor:
         return _combine(request, weights, where).to(request.value.dtype)
 
     elements = request.leading.numel() * request.keys * request.value.shape[-1]
-    reads = (request.key, request.value)
-    return by_rows(rows, request.query, elements=elements, reads=reads)
+    return by_rows(rows, request.query, elements=elements)
 
 
 def _combine(request: Request, weights: Tensor, _: slice) -> Tensor:
@@ -129,5 +128,4 @@ def _map(request: Request, scale: float) -> AttentionMap:
         found = _weights(request, scale, request.query[..., rows, :], rows)
         return found.to(request.value.dtype)
 
-    shape = (*request.leading, width, request.queries, request.keys)
-    return AttentionMap(weights, scores, shape)
+    return request.lazy_map(weights, scores, features=(width,))

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.attention.dispatch import Attended, Computation, dispatch, weigh
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask
-from regard.core.request import Request, make_request
+from regard.core.request import Request, check_devices, make_request
 from regard.core.score import dot, precise
 from regard.paths.gated_delta import DeltaInputs, chunked, implied_rows
 from regard.paths.linear import linear, linear_rows
@@ -91,6 +91,8 @@ def _recurrence(
 ) -> Computation:
     dtype = precise(request.query.dtype)
     log_decay = 0.0 if log_decay is None else log_decay
+    gates = {"log_decay": log_decay, "beta": beta}
+    check_devices(request.query.device, **{n: t for n, t in gates.items() if isinstance(t, Tensor)})
     log_decay = torch.as_tensor(log_decay, dtype=dtype, device=request.query.device)
     if not log_decay.dim():
         log_decay = log_decay.expand(request.keys, 1)
@@ -114,7 +116,7 @@ def _recurrence(
         def rows(which: slice) -> Tensor:
             return implied_rows(inputs(request), which).to(request.value.dtype)
 
-        return AttentionMap(rows, None, (*request.leading, *request.size))
+        return request.lazy_map(rows)
 
     return Computation("gated_delta", compute, map, weigh)
 
@@ -145,6 +147,6 @@ def _computation(request: Request, causal: bool) -> Computation:
         def rows(which: slice) -> Tensor:
             return linear_rows(request.query, request.key, which, visible=visible, causal=causal)
 
-        return AttentionMap(rows, None, (*request.leading, *request.size))
+        return request.lazy_map(rows)
 
     return Computation("linear", compute, map, weigh, zeroes_hidden=True)

@@ -102,9 +102,11 @@ class CallRecord:
         record, request = copy.copy(self), self.source
         record._is_kept, record.result = True, None
         has_gradient = self.output is not None and self.output.requires_grad
+        if callable(request) and self.value.is_inference():
+            request = record.source = request()  # now: torch would not notice a change later
         if isinstance(request, Request):
             score = freeze(request.score)
-            request = request.detached() if has_gradient else request
+            request = (request.detached() if has_gradient else request).retained()
             record.source = request if score is request.score else replace(request, score=score)
         if has_gradient and self.output is not None:
             record.output, record.value = detached(self.output), detached(self.value)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from regard.core import blocks
 from regard.core.blocks import block_rows, in_functorch, recomputed
 from regard.core.score import precise
+from regard.core.ties import at_least, largest
 
 Parts = tuple[Tensor, ...]
 
@@ -214,7 +215,7 @@ class AttentionMap(Rows):
         def entropy(weights: Tensor) -> Parts:
             weights = weights.to(precise(weights.dtype))
             floor = torch.finfo(weights.dtype).tiny  # keeps the gradient at 0 finite
-            return (-(weights * weights.clamp(min=floor).log()).sum(-1),)
+            return (-(weights * at_least(weights, floor).log()).sum(-1),)
 
         rows = range(self.shape[-2])
         (found,) = _join(self._each(entropy, rows), len(rows), -1)
@@ -231,12 +232,12 @@ class AttentionMap(Rows):
         height = min(size, length)
 
         def pool(weights: Tensor) -> Parts:
-            return (_pool_keys(weights.amax(dim=-2, keepdim=True), min(size, width)),)
+            return (_pool_keys(largest(weights, -2).unsqueeze(-2), min(size, width)),)
 
         def band(index: int) -> Parts:  # from floor to ceil, as in adaptive pooling
             rows = range(index * length // height, -(-(index + 1) * length // height))
             best = [row for (row,) in self._each(pool, rows)]
-            return (torch.cat(best, dim=-2).amax(dim=-2, keepdim=True),)
+            return (largest(torch.cat(best, dim=-2), -2).unsqueeze(-2),)
 
         if height == 0:
             return self[..., : min(size, width)]
@@ -288,7 +289,7 @@ def _pool_keys(row: Tensor, size: int) -> Tensor:
     """Max-pool (..., 1, N) to (..., 1, size)."""
     width = row.shape[-1]
     if size and width % size == 0:
-        return row.unflatten(-1, (size, -1)).amax(-1)
+        return largest(row.unflatten(-1, (size, -1)), -1)
     if not size:
         return row
     flat = row.reshape(1, -1, width)

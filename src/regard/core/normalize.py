@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.core.blocks import can_inspect_values
 from regard.core.names import did_you_mean, find_name
 from regard.core.score import precise
-from regard.core.shapes import broadcast
+from regard.core.shapes import broadcast, fits
+from regard.core.ties import at_least
 
 
 def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -71,7 +71,7 @@ def entmax15(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     size = support.sum(-1, keepdim=True)
     mean = z.masked_fill(~support, 0.0).sum(-1, keepdim=True) / size
     spread = (z - mean).masked_fill(~support, 0.0).square().sum(-1, keepdim=True)
-    tau = mean - ((1 - spread) / size).clamp(min=torch.finfo(z.dtype).tiny).sqrt()
+    tau = mean - at_least((1 - spread) / size, torch.finfo(z.dtype).tiny).sqrt()
     return _only(z - tau, support, mask).square()
 
 
@@ -249,7 +249,9 @@ class Normalizer(nn.Module):
         shape = broadcast(scores.shape[:-1], sink.shape[:-1])
         columns = scores.expand(*shape, scores.shape[-1]), sink.expand(*shape, 1)
         if mask is not None:
-            mask = F.pad(mask.expand(*mask.shape[:-1], scores.shape[-1]), (0, 1), value=True)
+            mask = mask.expand(*mask.shape[:-1], scores.shape[-1])
+            # Inductor cannot pad a bool tensor
+            mask = torch.cat((mask, mask.new_ones(*mask.shape[:-1], 1)), dim=-1)
         return self.normalize(torch.cat(columns, dim=-1), mask)[..., :-1]
 
     def _largest(self, scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -270,7 +272,7 @@ class Normalizer(nn.Module):
         if leading is None:
             return
         for name, given in (("temperature", self.temperature), ("sink", self.sink)):
-            if isinstance(given, Tensor) and not _fits(given.shape, leading):
+            if isinstance(given, Tensor) and not fits(given.shape, leading):
                 raise ValueError(
                     f"{name} of shape {tuple(given.shape)} does not fit scores with leading "
                     f"dimensions {tuple(leading)}; give a number, or one for each head"
@@ -351,14 +353,6 @@ NORMALIZERS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _fits(shape: torch.Size, leading: torch.Size) -> bool:
-    """Whether a shape broadcasts to the leading dimensions."""
-    sizes = leading[len(leading) - len(shape) :]
-    return len(shape) <= len(leading) and all(
-        own in (1, size) for own, size in zip(shape, sizes, strict=True)
-    )
-
-
 def _hide(scores: Tensor, mask: Tensor, value: float) -> Tensor:
     """Scores with `value` for hidden keys, and 0 in rows that see nothing."""
     hidden = ~mask
@@ -376,7 +370,7 @@ def _shifted(scores: Tensor, mask: Tensor | None) -> Tensor:
         scores = _hide(scores, mask, -math.inf)
     if scores.shape[-1] == 0:
         return scores
-    return (scores - scores.detach().amax(dim=-1, keepdim=True)).clamp(min=-4.0)
+    return at_least(scores - scores.detach().amax(dim=-1, keepdim=True), -4.0)
 
 
 def _ranks(z: Tensor) -> Tensor:
@@ -392,4 +386,4 @@ def _nth(ordered: Tensor, size: Tensor) -> Tensor:
 
 def _only(values: Tensor, support: Tensor, mask: Tensor | None) -> Tensor:
     visible = support if mask is None else support & mask
-    return values.masked_fill(~visible, 0.0).clamp(min=0.0)
+    return at_least(values.masked_fill(~visible, 0.0), 0.0)

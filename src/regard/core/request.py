@@ -1,6 +1,7 @@
 """A request: the arguments of one attention call, checked and in canonical form."""
 
 import copy
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.core import noise
-from regard.core.blocks import can_inspect_values
+from regard.core.blocks import can_inspect_values, version_check
+from regard.core.map import AttentionMap
 from regard.core.mask import Grid, Mask, as_mask, visible
 from regard.core.names import find_score
 from regard.core.normalize import (
@@ -21,8 +23,11 @@ from regard.core.normalize import (
     needs_noise,
     softmax,
 )
-from regard.core.score import Score, precise
-from regard.core.shapes import broadcast
+from regard.core.score import SCORES, Score, precise
+from regard.core.shapes import broadcast, fits
+from regard.core.ties import at_least
+
+_WITHOUT_PARAMETERS = frozenset(SCORES.values())
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -118,18 +123,63 @@ class Request:
             has_batch=False,
         )
 
+    def retained(self) -> "Request":
+        """The request for a map that is read later, when its tensors may have changed.
+
+        It has copies of what torch counts no changes of: tensors that were made in inference
+        mode, and without gradients a mask given as a tensor, which a call does not copy.
+        """
+        query, key, value, bias = (
+            t.clone() if t is not None and t.is_inference() else t
+            for t in (self.query, self.key, self.value, self.bias)
+        )
+        return replace(
+            self, query=query, key=key, value=value, bias=bias, mask=copy.deepcopy(self.mask)
+        )
+
+    def lazy_map(
+        self,
+        weights: Callable[[slice], Tensor],
+        scores: Callable[[slice], Tensor] | None = None,
+        features: tuple[int, ...] = (),
+    ) -> AttentionMap:
+        """The map whose rows are computed from this request.
+
+        Args:
+            weights, scores: from rows to (*leading, *features, rows, N)
+
+        Raises:
+            RuntimeError: when it is read, if a tensor of the request was changed in place since
+        """
+        check = version_check(self.tensors(), "its map is lost")
+
+        def checked(compute: Callable[[slice], Tensor]) -> Callable[[slice], Tensor]:
+            def rows(which: slice) -> Tensor:
+                check()
+                return compute(which)
+
+            return rows
+
+        return AttentionMap(
+            checked(weights),
+            None if scores is None else checked(scores),
+            (*self.leading, *features, *self.size),
+        )
+
     # -------------------------------------------------------------- the four nouns, by rows
 
     def scores(self, query: Tensor, bias: Tensor | None) -> Tensor:
         """A = f(Q, K) + bias for some rows, in float32 or better, (..., rows, N)."""
         scores = self.score(query, self.key)
         expected = (*self.leading, query.shape[-2], self.keys)
-        if not isinstance(scores, Tensor) or not _fits(scores.shape, expected):
+        fitting = isinstance(scores, Tensor) and scores.shape[-2:] == expected[-2:]
+        if not fitting or not fits(scores.shape, expected):
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise ValueError(
                 f"the score should return {expected}, or what broadcasts to it, for query "
                 f"{tuple(query.shape)} and key {tuple(self.key.shape)}, got {got}"
             )
+        check_devices(query.device, scores=scores)
         scores = scores.to(precise(scores.dtype))
         return scores if bias is None else scores + bias.to(scores.dtype)
 
@@ -247,6 +297,7 @@ def make_request(
         leading = masked_leading(mask, leading, query.shape[-2], key.shape[-2], query.device)
     if isinstance(normalize, Normalizer):
         normalize.check(leading, key.shape[-2])
+    _check_module_devices(query.device, score, normalize)
     return Request(query, key, value, score, mask, bias, normalize, dropout, None, leading)
 
 
@@ -255,6 +306,7 @@ def _canonical_bias(
 ) -> tuple[Tensor, Mask | None]:
     """A finite bias (..., M, N) in a dtype that the scores can have, and a mask for its -inf."""
     _check_bias(bias, query.shape[-2], key.shape[-2])
+    check_devices(query.device, bias=bias)
     known = can_inspect_values(bias)
     shows_all = known and (not bias.numel() or float(bias.detach().amin()) > -math.inf)
     # a broadcast row is expanded, so that blocks of rows can be cut from it
@@ -265,15 +317,8 @@ def _canonical_bias(
         mask = visible(~hidden) if mask is None else mask & visible(~hidden)
     if bias.dtype == torch.float64 != query.dtype:  # half the range: a score is yet to be added
         most = torch.finfo(torch.float32).max / 2
-        bias = bias.clamp(-most, most).to(torch.float32)
+        bias = at_least(-at_least(-bias, -most), -most).to(torch.float32)
     return bias, mask
-
-
-def _fits(shape: torch.Size, whole: tuple[int, ...]) -> bool:
-    """Whether a map of this shape broadcasts to the whole one over its leading dimensions."""
-    if not 2 <= len(shape) <= len(whole) or shape[-2:] != whole[-2:]:
-        return False
-    return all(own in (1, size) for own, size in zip(shape, whole[-len(shape) :], strict=True))
 
 
 def _fit(seen: Tensor, tensor: Tensor) -> Tensor:
@@ -287,6 +332,25 @@ def _fit(seen: Tensor, tensor: Tensor) -> Tensor:
         if tensor.shape[dim] == 1 < seen.shape[dim]:
             seen = seen.any(dim, keepdim=True)
     return seen
+
+
+def check_devices(device: torch.device, **tensors: Tensor) -> None:
+    """Raise ValueError if one of the tensors is not on the device, which kernels do not check."""
+    for name, tensor in tensors.items():
+        if tensor.device != device:
+            raise ValueError(
+                f"all tensors of a call must be on one device, got query on {device} and {name} "
+                f"on {tensor.device}; move it: {name}.to(query.device)"
+            )
+
+
+def _check_module_devices(device: torch.device, *functions: Callable[..., Tensor]) -> None:
+    if torch.compiler.is_compiling():
+        return  # torch checks every operation then
+    for function in functions:
+        if isinstance(function, nn.Module) and function not in _WITHOUT_PARAMETERS:
+            named = itertools.chain(function.named_parameters(), function.named_buffers())
+            check_devices(device, **dict(named))
 
 
 def check_not_nested(name: str, tensor: Tensor) -> None:
@@ -311,6 +375,7 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
                 f"{name} must be (..., length, dim), got shape {tuple(tensor.shape)}; a single "
                 f"vector is {name}[None]"
             )
+    check_devices(query.device, key=key, value=value)
     if query.dim() < key.dim():
         raise ValueError(
             f"query must have as many dimensions as key, got query {tuple(query.shape)} and key "
@@ -343,8 +408,7 @@ def _check_bias(bias: Tensor, queries: int, keys: int) -> None:
     if not isinstance(bias, Tensor) or not bias.is_floating_point():
         kind = bias.dtype if isinstance(bias, Tensor) else type(bias).__name__
         raise TypeError(f"bias must be a float tensor, got {kind}; a bool tensor goes to mask=")
-    shape = (1, 1, *bias.shape)[-2:]
-    if bias.dim() < 2 or shape[0] not in (1, queries) or shape[1] not in (1, keys):
+    if bias.dim() < 2 or not fits(bias.shape[-2:], (queries, keys)):
         raise ValueError(
             f"bias of shape {tuple(bias.shape)} does not fit {queries} queries and {keys} keys; "
             f"it should be (..., {queries}, {keys}) or broadcast to that"
@@ -368,10 +432,12 @@ def masked_leading(
 ) -> torch.Size:
     """The leading dimensions of a map broadcast with its mask, which is checked to fit."""
     grid = Grid(queries, keys, len(leading), device)
+    if device.type != "meta" and any(tensor.is_meta for tensor in mask.tensors()):
+        raise ValueError(f"mask {mask} is on the meta device, where it has no values")
     mask.check(grid)
     try:
         own = mask.spread(grid)
-        if not own or own == leading:
+        if not own or (len(own) == len(leading) and own == leading):
             return leading
         wide = broadcast(leading, own)
     except RuntimeError:

@@ -127,7 +127,7 @@ def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
 
     wide = broadcast(query.shape[:-2], key.shape[:-2])
     elements = math.prod(wide) * key.shape[-2] * key.shape[-1]
-    return by_rows(rows, query, elements=elements, reads=(key, weight))
+    return by_rows(rows, query, elements=elements)
 
 
 def concat(query: Tensor, key: Tensor, weight: Tensor, vector: Tensor) -> Tensor:

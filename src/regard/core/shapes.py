@@ -24,3 +24,16 @@ def broadcast(*shapes: Sequence[int]) -> torch.Size:
                     raise RuntimeError(f"shapes {shapes} do not broadcast")
                 whole[place] = size
     return torch.Size(whole)
+
+
+def fits(shape: Sequence[int], whole: Sequence[int]) -> bool:
+    """Whether a shape broadcasts to another, which it does not widen.
+
+    >>> fits((3, 1), (2, 3, 5)), fits((2,), (1,))
+    (True, False)
+    """
+    if len(shape) > len(whole):
+        return False
+    pairs = zip(shape, whole[len(whole) - len(shape) :], strict=True)
+    # not `in (1, size)`, which a compiler denies for a size that may vary
+    return all(own == 1 or own == size for own, size in pairs)

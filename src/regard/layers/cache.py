@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.attention import Prepared
 from regard.core.blocks import can_inspect_values
 from regard.core.mask import Grid, Mask
+from regard.core.shapes import fits
 from regard.layers.masking import mask_over_heads
 from regard.layers.reorder import BatchReorder, as_reorder
 
@@ -261,7 +262,7 @@ def _visible(mask: Mask | Tensor, memory: Tensor, heads: int) -> Tensor | None:
     mask.check(grid)
     block = mask.block(slice(0, 1), slice(0, N), grid)
     visible = block.reshape(*(1,) * (4 - block.dim()), *block.shape)
-    if visible.shape[0] not in (1, sentences) or visible.shape[1] not in (1, heads):
+    if not fits(visible.shape[:2], (sentences, heads)):
         raise ValueError(
             f"memory_mask {mask} does not fit a memory of {sentences} sentences and a layer of "
             f"{heads} heads; it should be lengths({sentences} numbers) or bool ({sentences}, {N})"

@@ -135,8 +135,8 @@ def edge_softmax(scores: Tensor, target: Tensor, nodes: int) -> Tensor:
     top = top.scatter_reduce(0, place, scores.detach(), "amax")  # (nodes, heads)
     risen = (scores - top.index_select(0, target)).exp()
     total = risen.new_zeros(top.shape).index_add(0, target, risen)
-    # the largest adds exactly 1; below that every edge was hidden, and all weights are 0
-    return risen / total.clamp(min=1.0).index_select(0, target)
+    # the largest adds exactly 1; if every edge is hidden, the sum and all weights are 0
+    return risen / total.masked_fill(total == 0, 1.0).index_select(0, target)
 
 
 def edge_sum(weights: Tensor, value: Tensor, target: Tensor, source: Tensor, nodes: int) -> Tensor:
@@ -174,6 +174,7 @@ def edge_map(weights: Tensor, target: Tensor, source: Tensor, nodes: int) -> Att
     Returns: (heads, nodes, nodes); an edge that is listed twice counts twice
     """
     heads = weights.shape[1]
+    target, source = target.clone(), source.clone()  # the user may change the edges
 
     def rows(some: slice) -> Tensor:
         (inside,) = torch.nonzero((target >= some.start) & (target < some.stop), as_tuple=True)

@@ -269,7 +269,7 @@ class LocalAttention(nn.Module):
             fade = self._fade(distance)
             return (found if fade is None else found * fade).to(request.value.dtype)
 
-        return AttentionMap(weights, scores, (*request.leading, *request.size))
+        return request.lazy_map(weights, scores)
 
     def _check(self, **inputs: Tensor) -> None:
         check_inputs({"query": self.dim, "key": self.key_dim}, **inputs)

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from regard.core.key_range import KeyRange
 from regard.core.map import AttentionMap
-from regard.core.mask import Grid, Mask, lengths, visible
+from regard.core.mask import Grid, Mask, as_mask, lengths
 from regard.core.mask.algebra import And, Not, Visible
 from regard.core.mask.padding import Padding
 from regard.core.request import is_moderate
+from regard.core.shapes import fits
 
 
 class GroupedMask(Mask):
@@ -68,9 +69,9 @@ def mask_over_heads(mask: Mask | Tensor) -> Mask:
     if isinstance(mask, Not):
         return Not(mask_over_heads(mask.mask))
     if not isinstance(mask, Mask):
-        mask = visible(mask)
+        mask = as_mask(mask)
     if type(mask) is Visible and mask.tensor.dim() == 3:
-        return Visible(mask.tensor.unsqueeze(1))
+        return Visible(mask.tensor.unsqueeze(1), borrowed=mask.borrowed)
     return mask
 
 
@@ -155,9 +156,7 @@ def zero_padding(x: Tensor, mask: Mask | None) -> Tensor:
     grid = Grid(1, x.shape[-2], x.dim() - 2, x.device)
     mask.check(grid)
     seen = mask.seen(grid)  # (..., L)
-    if any(
-        own not in (1, size) for own, size in zip(seen.shape[::-1], x.shape[-2::-1], strict=False)
-    ):
+    if not fits(seen.shape, x.shape[:-1]):
         raise ValueError(
             f"{mask} is for sequences {tuple(seen.shape)} and does not fit {tuple(x.shape)}"
         )

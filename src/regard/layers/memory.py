@@ -273,8 +273,9 @@ def sharpen(weights: Tensor, power: Tensor) -> Tensor:
         power: γ, from 1, (..., heads, 1)
     """
     largest = weights.detach().amax(dim=-1, keepdim=True)
-    scaled = (weights / largest.masked_fill(largest == 0, 1.0)) ** power
-    return scaled / scaled.sum(-1, keepdim=True).clamp(min=1.0)
+    empty = largest == 0
+    scaled = (weights / largest.masked_fill(empty, 1.0)) ** power
+    return scaled / scaled.sum(-1, keepdim=True).masked_fill(empty, 1.0)
 
 
 def erase_and_add(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor:

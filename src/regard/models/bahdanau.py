@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.core.ties import largest
 from regard.models.aligner import AdditiveAligner, Aligner, GlobalAligner
 from regard.models.decoder import RecurrentDecoder, State
 from regard.models.embedding import Tokens
@@ -29,7 +30,8 @@ class Maxout(nn.Module):
         self.projection = nn.Linear(dim, 2 * width)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        return self.projection(torch.cat(inputs, dim=-1)).unflatten(-1, (-1, 2)).max(-1).values
+        pairs = self.projection(torch.cat(inputs, dim=-1)).unflatten(-1, (-1, 2))
+        return largest(pairs, -1)
 
 
 class Bahdanau(RecurrentDecoder):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.core.mask import lengths as real
 from regard.core.names import check_name
+from regard.core.ties import absolute, largest
 from regard.layers.checks import check_dropout, check_sizes
 from regard.layers.co import (
     Aligned,
@@ -51,7 +52,7 @@ class Phrases(nn.Module):
         """(B, L, dim) to the same."""
         x = x.mT  # (B, dim, L)
         phrases = [each(F.pad(x, (0, size))) for size, each in enumerate(self.lengths)]
-        return torch.tanh(torch.stack(phrases).amax(0)).mT
+        return torch.tanh(largest(torch.stack(phrases), 0)).mT
 
 
 class Side(nn.Module):
@@ -267,4 +268,4 @@ class AlignedPairClassifier(nn.Module):
 
 def join(one: Tensor, two: Tensor) -> Tensor:
     """[a ; b ; a ∘ b ; |a − b|], Mou et al. 2016, eq. 4."""
-    return torch.cat((one, two, one * two, (one - two).abs()), dim=-1)
+    return torch.cat((one, two, one * two, absolute(one - two)), dim=-1)

@@ -29,7 +29,6 @@ def blockwise(request: Request) -> Tensor:
         request.query,
         request.bias,
         elements=row_elements(request),
-        reads=(request.key, request.value),
     )
 
 

@@ -1,8 +1,7 @@
 """The capped path: softmax of soft-capped dot products, in tiles that stay in the cache.
 
-Scores c·tanh(s / c) lie between −c and c, so e^score needs no running maximum: passes over
-the product of queries and keys in place, a sum, and the product with the values. Backward computes
-the tiles again. Tiles that a mask hides are skipped.
+A tile has all visible keys of its rows: passes over the product of queries and keys in place, and
+the product with the values. Backward computes the tiles again. Tiles that a mask hides are skipped.
 """
 
 import math
@@ -24,7 +23,6 @@ from regard.paths.blockwise import blockwise
 from regard.paths.kernels.custom_operator import differentiable_copies
 from regard.paths.tile_attention import runs_kernels
 
-LARGEST = 60.0  # a sum of a million e^60 is finite in float32
 CELLS = 1 << 21  # of one tile: 8 MB in float32
 
 
@@ -37,8 +35,6 @@ def unsupported_reason(request: Request) -> str | None:
         return "the normalizer is not softmax"
     if isinstance(form.temperature, Tensor):
         return "the temperature is a tensor"
-    if score.cap / form.temperature > LARGEST:
-        return f"scores up to {score.cap / form.temperature:g} need a maximum"
     if request.dropout:
         return "dropout is not fused"
     if request.bias is not None:
@@ -98,8 +94,8 @@ class _Capped(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, sink: Tensor | None, numbers: Numbers
     ) -> Tensor:
-        output, lse = _context(query, key, value, sink, numbers)
-        ctx.save_for_backward(query, key, value, sink, output, lse)
+        output, shares = _context(query, key, value, sink, numbers)
+        ctx.save_for_backward(query, key, value, sink, output, shares)
         ctx.numbers = numbers
         return output
 
@@ -111,50 +107,45 @@ class _Capped(torch.autograd.Function):
 
 def _context(
     query: Tensor, key: Tensor, value: Tensor, sink: Tensor | None, numbers: Numbers
-) -> tuple[Tensor, Tensor]:
-    """The output (B, M, E) and the log of the sum that divides each row, (B, M)."""
-    output, lse = (
-        query.new_zeros(*query.shape[:2], value.shape[2]),
-        query.new_zeros(query.shape[:2]),
-    )
+) -> tuple[Tensor, Tensor | None]:
+    """The output (B, M, E), and the share of each row that a sink leaves, (B, M)."""
+    output = query.new_zeros(*query.shape[:2], value.shape[2])
+    shares = None if sink is None else query.new_zeros(query.shape[:2])
     for tile, (scores,) in _tiles(query, key, numbers, buffers=1):
-        scores.tanh_().mul_(numbers.cap).exp_()
-        _hide(scores, tile)
-        mass = scores.sum(-1)
-        total = mass.log().masked_fill_(mass == 0, 0.0)  # of rows that see nothing
-        if sink is not None:
-            total = torch.logaddexp(total, sink[tile.batch])
-        lse[tile.queries] = total
+        scores.tanh_().mul_(numbers.cap)
+        _hide(scores, tile, -math.inf)
         out = output[tile.queries]
-        torch.bmm(scores, value[tile.columns], out=out)
-        out.mul_(total.neg_().exp_().unsqueeze(-1))
-    return output, lse
+        if shares is not None:
+            assert sink is not None
+            shares[tile.queries] = torch.sigmoid(scores.logsumexp(-1) - sink[tile.batch])
+        torch.bmm(_softmax(scores, tile), value[tile.columns], out=out)
+        if shares is not None:
+            out.mul_(shares[tile.queries].unsqueeze(-1))
+    return output, shares
 
 
 def _gradients(grad: Tensor, saved: Sequence[Any], numbers: Numbers) -> tuple[Tensor | None, ...]:
     """The gradients of query, key, value and sink, from what `forward` saved."""
-    query, key, value, sink, output, lse = saved
+    query, key, value, sink, output, shares = saved
     dq, dk, dv = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
-    slope = torch.linalg.vecdot(grad, output)  # (B, M)
-    share = lse.neg().exp_()
-    grad, mean = grad * share.unsqueeze(-1), slope * share
+    mean = torch.linalg.vecdot(grad, output)  # (B, M)
+    dsink = None
+    if sink is not None:
+        dsink = torch.linalg.vecdot(shares - 1, mean).unsqueeze(-1)
+        grad, mean = grad * shares.unsqueeze(-1), mean * shares
     alpha = numbers.scale * numbers.cap
-    for tile, (weights, slopes) in _tiles(query, key, numbers, buffers=2):
+    for tile, (tanh, weights, gradients) in _tiles(query, key, numbers, buffers=3):
+        torch.mul(tanh.tanh_(), numbers.cap, out=weights)
+        _hide(weights, tile, -math.inf)
+        _softmax(weights, tile)
         above = grad[tile.queries]
-        torch.baddbmm(slopes, above, value[tile.columns].mT, beta=0, out=slopes)
-        slopes.sub_(mean[tile.queries].unsqueeze(-1))
-        tanh = weights.tanh_()
-        slopes.mul_(1 - tanh * tanh)
-        weights = tanh.mul_(numbers.cap).exp_()
-        slopes.mul_(weights)
-        _hide(weights, tile)
-        _hide(slopes, tile)
+        torch.baddbmm(gradients, above, value[tile.columns].mT, beta=0, out=gradients)
+        gradients.sub_(mean[tile.queries].unsqueeze(-1)).mul_(weights)
+        gradients.addcmul_(gradients, tanh.square_(), value=-1)
         _add_product(dv[tile.columns], weights.mT, above)
-        _add_product(dq[tile.queries], slopes, key[tile.columns], alpha)
-        _add_product(dk[tile.columns], slopes.mT, query[tile.queries], alpha)
-    if sink is None:
-        return dq, dk, dv, None
-    return dq, dk, dv, -torch.linalg.vecdot((sink - lse).exp_(), slope).unsqueeze(-1)
+        _add_product(dq[tile.queries], gradients, key[tile.columns], alpha)
+        _add_product(dk[tile.columns], gradients.mT, query[tile.queries], alpha)
+    return dq, dk, dv, dsink
 
 
 def _differentiable(
@@ -214,6 +205,8 @@ def _seen(request: Request, rows: slice) -> tuple[slice, Tensor | None]:
     low, high = (t.expand(*t.shape[:-1], request.queries)[..., rows] for t in (low, high))
     low = torch.where(low < high, low, request.keys)
     columns = slice(int(low.amin()), int(high.amax()))
+    if columns.start >= columns.stop:  # they see no key
+        return columns, None
     visible = request.mask.block(rows, columns, request.grid)
     if bool(visible.all()):
         return columns, None
@@ -222,9 +215,17 @@ def _seen(request: Request, rows: slice) -> tuple[slice, Tensor | None]:
     return columns, visible.reshape(1, *visible.shape[-2:])
 
 
-def _hide(cells: Tensor, tile: Tile) -> None:
+def _hide(cells: Tensor, tile: Tile, value: float) -> None:
     if tile.visible is not None:
-        cells.masked_fill_(~tile.visible, 0.0)
+        cells.masked_fill_(~tile.visible, value)
+
+
+def _softmax(scores: Tensor, tile: Tile) -> Tensor:
+    """The weights, written over the scores; zeros in rows that see nothing."""
+    torch.softmax(scores, -1, out=scores)
+    if tile.visible is not None:
+        scores.masked_fill_(~tile.visible.any(-1, keepdim=True), 0.0)
+    return scores
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, alpha: float = 1.0) -> None:

@@ -17,7 +17,8 @@ from regard.core.mask import Grid, Mask, Window, as_mask
 from regard.core.mask.algebra import Visible
 from regard.core.normalize import SoftmaxForm, as_softmax, over_heads
 from regard.core.request import Request
-from regard.core.score import Dot, DotForm, ScaledDot
+from regard.core.score import Dot, DotForm, ScaledDot, precise
+from regard.core.shapes import fits
 from regard.paths.flash import as_bias
 from regard.paths.layout import Layout, layout
 from regard.paths.tile_attention import attend_tiles, runs_kernels
@@ -38,6 +39,8 @@ def unsupported_reason(request: Request) -> str | None:
         return "the normalizer is not softmax"
     if request.dropout:
         return "dropout is not fused"
+    if _learned(form.temperature) and precise(request.query.dtype) != request.query.dtype:
+        return "the gradient of a temperature needs more than half precision"
     if request.bias is not None and (request.bias.requires_grad or _learned(form.temperature)):
         return "the bias needs a gradient"
     if in_functorch():
@@ -86,10 +89,8 @@ def whole_tile(mask: Mask | Tensor | None, query: Tensor, key: Tensor) -> Sequen
     mask, grid = as_mask(mask), Grid(queries, keys, 2, query.device)
     mask.check(grid)
     block = mask.block(slice(0, queries), slice(0, keys), grid)
-    if block.dim() > 2:
-        own = (1, *block.shape)[-4:-2]
-        if block.dim() > 4 or own[0] not in (1, batch) or own[1] not in (1, heads):
-            return None
+    if block.dim() > 2 and not fits(block.shape[:-2], (batch, heads)):
+        return None
     return (Tile(ALL, ALL, ALL, as_bias(block, query.dtype)),)
 
 

@@ -11,7 +11,7 @@ from regard.core import key_range as ranges
 from regard.core.block_map import BlockMap
 from regard.core.blocks import block_rows
 from regard.core.key_range import KeyRange
-from regard.core.shapes import broadcast
+from regard.core.shapes import broadcast, fits
 
 
 class Grid(NamedTuple):
@@ -116,10 +116,10 @@ class Mask:
         return Example(self, index, grid)
 
     def __and__(self, other: "Mask | Tensor") -> "Mask":
-        return And(self, as_mask(other))
+        return And(self, _operand(other))
 
     def __or__(self, other: "Mask | Tensor") -> "Mask":
-        return Or(self, as_mask(other))
+        return Or(self, _operand(other))
 
     __rand__ = __and__  # a boolean tensor on the left
     __ror__ = __or__
@@ -177,18 +177,20 @@ class Example(Mask):
 
 
 class Visible(Mask):
-    """A boolean tensor as a mask."""
+    """A boolean tensor as a mask; a borrowed one may be changed after the call."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+    def __init__(self, tensor: Tensor, *, borrowed: bool = False) -> None:
+        self.tensor, self.borrowed = tensor, borrowed
         self.leading = max(tensor.dim() - 2, 0)
+
+    def __deepcopy__(self, memo: dict) -> "Visible":
+        return Visible(_copied(self.tensor)) if self.borrowed else self
 
     def spread(self, grid: Grid) -> torch.Size:
         return self.tensor.shape[:-2]
 
     def check(self, grid: Grid) -> None:
-        rows, columns = (1, 1, *self.tensor.shape)[-2:]
-        if rows not in (1, grid.queries) or columns not in (1, grid.keys):
+        if not fits(self.tensor.shape[-2:], (grid.queries, grid.keys)):
             raise ValueError(
                 f"mask of shape {tuple(self.tensor.shape)} does not fit {grid.queries} queries "
                 f"and {grid.keys} keys; it should be (..., {grid.queries}, {grid.keys}) or "
@@ -323,6 +325,11 @@ def visible(tensor: Tensor) -> Mask:
     Raises:
         TypeError: if it is not boolean
     """
+    return Visible(_copied(check_bool(tensor)))
+
+
+def check_bool(tensor: Tensor) -> Tensor:
+    """The tensor, or TypeError if it is not boolean."""
     if not isinstance(tensor, Tensor):
         raise TypeError(
             f"a mask is a bool tensor with True = may attend, got {type(tensor).__name__}; pass a "
@@ -333,7 +340,7 @@ def visible(tensor: Tensor) -> Mask:
             f"a mask is a bool tensor with True = may attend, got {tensor.dtype}; if it holds "
             "numbers to add to the scores (0 and -inf), pass it as bias=, else compare: mask != 0"
         )
-    return Visible(_copied(tensor) if torch.is_grad_enabled() else tensor)
+    return tensor
 
 
 def _copied(tensor: Tensor) -> Tensor:
@@ -348,7 +355,18 @@ def _copied(tensor: Tensor) -> Tensor:
 
 
 def as_mask(mask: Mask | Tensor) -> Mask:
-    """A mask as it is, a boolean tensor as `visible`."""
+    """The mask of one call: a mask as it is, a boolean tensor as `visible`.
+
+    Without gradients a tensor is not copied: a map that is read later takes `Request.retained`.
+    """
+    if isinstance(mask, Mask):
+        return mask
+    if torch.is_grad_enabled():
+        return visible(mask)
+    return Visible(check_bool(mask), borrowed=True)
+
+
+def _operand(mask: Mask | Tensor) -> Mask:
     return mask if isinstance(mask, Mask) else visible(mask)
 
 

@@ -10,7 +10,7 @@ from regard.core import key_range as ranges
 from regard.core.block_map import BlockMap
 from regard.core.blocks import can_inspect_values
 from regard.core.key_range import KeyRange
-from regard.core.mask.algebra import And, Grid, Mask, Visible, align, check_leading, visible
+from regard.core.mask.algebra import And, Grid, Mask, Visible, align, check_bool, check_leading
 from regard.core.shapes import broadcast
 
 
@@ -158,8 +158,7 @@ def from_torch_mha(
 
 
 def _boolean(tensor: Tensor) -> Tensor:
-    visible(tensor)  # raises for floats
-    return tensor
+    return check_bool(tensor)
 
 
 def _counts(counts: Tensor | Sequence[int]) -> Tensor:

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from regard.core import block_map as block_maps
 from regard.core import key_range as ranges
@@ -166,5 +165,7 @@ def block_sparse(pattern: Tensor, size: int, *, offset: int | None = None) -> Ma
 def _looked_up(table: Tensor, index: Tensor, dim: int) -> Tensor:
     """Entries of a bool table along a dimension, False where the index is outside."""
     size = table.shape[dim]
-    padded = F.pad(table, (0, 1) if dim == -1 else (0, 0, 0, 1))
+    shape = list(table.shape)
+    shape[dim] = 1
+    padded = torch.cat((table, table.new_zeros(shape)), dim)  # Inductor cannot pad a bool tensor
     return padded.index_select(dim, index.masked_fill((index < 0) | (index >= size), size))
