@@ -13,10 +13,10 @@ B, M, N, Q, K, H, E = 3, 2, 11, 5, 7, 13, 19
 COUNT = torch.tensor([N, 4, 1])
 
 
-@pytest.fixture(params=["compiled", "torch"])
+@pytest.fixture(params=["compiled", "formula"])
 def way(request, monkeypatch):
-    """The torch version runs where the loops may not, as in a forked child."""
-    if request.param == "torch":
+    """The formula runs where the loops may not, as in a forked child."""
+    if request.param == "formula":
         monkeypatch.setattr(process, "_forked", True)
     else:
         pytest.importorskip("numba")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.models.classifier import BidirectionalGRU, DocumentClassifier, Window
+from regard.models.classifier import BidirectionalGRU, DocumentClassifier, NeighboringWords
 
 B, S, W, VOCABULARY = 2, 3, 5, 17
 WORDS = torch.randint(VOCABULARY, (B, S, W), generator=torch.Generator().manual_seed(3))
@@ -110,7 +110,7 @@ def test_what_stands_in_the_padding_reaches_nothing():
 
 def test_a_window_is_each_word_with_its_neighbours():
     torch.manual_seed(2)
-    layer, x = Window(3).double(), torch.randn(1, 5, 3, dtype=torch.float64)
+    layer, x = NeighboringWords(3).double(), torch.randn(1, 5, 3, dtype=torch.float64)
     got = layer(x, torch.tensor([5]))
     zero = torch.zeros(3, dtype=torch.float64)
     for t in range(5):

@@ -227,23 +227,25 @@ class Request:
     # -------------------------------------------------------------- hidden from every query
 
     def zero_hidden(self) -> "Request":
-        """The request with zeros for keys and values hidden from all queries, and blind queries.
+        """The request after `zero_hidden`; itself without a mask, or if nothing can overflow."""
+        tensors = self.query, self.key, self.value
+        if self.mask is None or all(map(is_moderate, tensors)):
+            return self
+        query, key, value = zero_hidden(*tensors, self.mask, self.grid)
+        return replace(self, query=query, key=key, value=value)
 
-        A weight of zero does not stop NaN or inf: 0 · NaN is NaN, and products of large numbers
-        are inf. Without a mask, or if all numbers are moderate, this is the request itself.
-        """
-        if self.mask is None:
-            return self
-        if all(map(is_moderate, (self.query, self.key, self.value))):
-            return self
-        seen = self.mask.seen(self.grid).unsqueeze(-1)
-        seeing = self.mask.seeing(self.grid).unsqueeze(-1)
-        return replace(
-            self,
-            query=torch.where(_fit(seeing, self.query), self.query, 0.0),
-            key=torch.where(_fit(seen, self.key), self.key, 0.0),
-            value=torch.where(_fit(seen, self.value), self.value, 0.0),
-        )
+
+def zero_hidden(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, grid: Grid
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Zeros for keys and values hidden from all queries, and for queries that see nothing.
+
+    A weight of zero does not stop NaN or inf: 0 · NaN is NaN, and products of large numbers are
+    inf. What several maps share is hidden only if it is hidden in all of them.
+    """
+    seeing, seen = mask.seeing(grid).unsqueeze(-1), mask.seen(grid).unsqueeze(-1)
+    pairs = (query, seeing), (key, seen), (value, seen)
+    return tuple(torch.where(_fit(known, t), t, 0.0) for t, known in pairs)  # type: ignore[return-value]
 
 
 def detached(tensor: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, causal
 from regard.layers.cache import Past
-from regard.layers.masking import mask_over_heads, zero_hidden
+from regard.layers.masking import mask_over_heads, zero_hidden_inputs
 
 
 class DifferentialAttention(nn.Module):
@@ -73,7 +73,7 @@ class DifferentialAttention(nn.Module):
         Returns: (batch, N, dim), or `Attended(output, map)`
         """
         mask = None if mask is None else mask_over_heads(mask)
-        queries, keys, _ = zero_hidden(x, x, x, mask)
+        queries, keys, _ = zero_hidden_inputs(x, x, x, mask)
         output, map = self._attend(self._queries(queries), *self._keys_and_values(keys), mask)
         return Attended(output, map) if return_map else output
 

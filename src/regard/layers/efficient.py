@@ -10,7 +10,7 @@ from regard.core.mask import Grid, Mask, Window
 from regard.core.mask.algebra import And
 from regard.layers.cache import check_step, count_beams
 from regard.layers.checks import check_heads, check_inputs, check_sizes
-from regard.layers.masking import mask_over_heads, padding_mask, zero_hidden, zero_padding
+from regard.layers.masking import mask_over_heads, padding_mask, zero_hidden_inputs, zero_padding
 from regard.layers.role import AttentionRole
 from regard.paths.linear import LinearState, linear_context, linear_start, linear_step
 
@@ -126,7 +126,7 @@ class EfficientAttention(nn.Module):
         real, causal = None, False
         if mask is not None:
             real, causal = _split_mask(mask_over_heads(mask), key.shape[1] - query.shape[1])
-        query, key, value = zero_hidden(query, key, value, real)
+        query, key, value = zero_hidden_inputs(query, key, value, real)
         attended = attend_linear(
             self._split(self.query_projection(query)),
             self._split(self.key_projection(key)),

@@ -8,7 +8,7 @@ from regard.attention.observer import observed
 from regard.core.mask import Mask, causal
 from regard.layers.cache import Past
 from regard.layers.checks import check_heads
-from regard.layers.masking import mask_over_heads, zero_hidden
+from regard.layers.masking import mask_over_heads, zero_hidden_inputs
 from regard.layers.rotary import Rotary
 
 
@@ -91,7 +91,7 @@ class LatentAttention(nn.Module):
         Returns: (batch, N, dim), or `Attended(output, map)`
         """
         mask = None if mask is None else mask_over_heads(mask)
-        queries, keys, _ = zero_hidden(x, x, x, mask)
+        queries, keys, _ = zero_hidden_inputs(x, x, x, mask)
         query, (latents, position) = self._queries(queries, 0), self._latents(keys, 0)
         key, value = (
             projection(latents).unflatten(-1, (self.heads, -1)).transpose(1, 2)

@@ -14,7 +14,7 @@ from regard.core.map import AttentionMap
 from regard.core.mask import Grid, Mask, as_mask, lengths
 from regard.core.mask.algebra import And, Not, Visible
 from regard.core.mask.padding import Padding
-from regard.core.request import is_moderate
+from regard.core.request import is_moderate, zero_hidden
 from regard.core.shapes import fits
 
 
@@ -75,13 +75,12 @@ def mask_over_heads(mask: Mask | Tensor) -> Mask:
     return mask
 
 
-def zero_hidden(
+def zero_hidden_inputs(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The inputs with zeros at keys hidden from all queries, and at queries without a visible key.
+    """The inputs of a layer after `zero_hidden`; themselves if nothing can overflow.
 
-    A projection would carry NaN and inf from there into its own gradient: 0 · NaN is NaN. Inputs
-    of moderate size stay as they are.
+    A projection would carry NaN and inf from there into its own gradient: 0 · NaN is NaN.
 
     Args:
         query, key, value: (batch, length, width)
@@ -91,12 +90,9 @@ def zero_hidden(
         return query, key, value
     grid = Grid(query.shape[-2], key.shape[-2], 2, query.device)
     mask.check(grid)
-    seeing, seen = _any_head(mask.seeing(grid)), _any_head(mask.seen(grid))
-    return (
-        torch.where(seeing, query, 0.0),
-        torch.where(seen, key, 0.0),
-        torch.where(seen, value, 0.0),
-    )
+    one_head = (tensor.unsqueeze(1) for tensor in (query, key, value))
+    query, key, value = zero_hidden(*one_head, mask, grid)
+    return query.squeeze(1), key.squeeze(1), value.squeeze(1)
 
 
 def ungrouped_map(map: AttentionMap) -> AttentionMap:
@@ -110,11 +106,6 @@ def computed_map(
 ) -> AttentionMap:
     """The map of a step, computed now: later steps may overwrite its keys."""
     return AttentionMap.of(change(map.dense()), change(map.scores.dense()))
-
-
-def _any_head(shown: Tensor) -> Tensor:
-    """(batch or 1, heads or 1, length) to (batch or 1, length, 1)."""
-    return (shown.any(1) if shown.dim() == 3 else shown).unsqueeze(-1)
 
 
 def padding_mask(real: Mask | Tensor | None, x: Tensor, name: str = "mask") -> Mask | None:

@@ -7,7 +7,7 @@ from regard.attention import Attended, attend, attend_features
 from regard.attention.observer import observed
 from regard.core.mask import Mask
 from regard.layers.checks import check_inputs, check_sizes
-from regard.layers.masking import mask_over_heads, padding_mask, zero_hidden, zero_padding
+from regard.layers.masking import mask_over_heads, padding_mask, zero_hidden_inputs, zero_padding
 
 
 class MultiDimensionalAttention(nn.Module):
@@ -76,7 +76,7 @@ class MultiDimensionalAttention(nn.Module):
         value = key if value is None else value
         self._check(query, key, value)
         if mask is not None:
-            query, key, value = zero_hidden(query, key, value, mask_over_heads(mask))
+            query, key, value = zero_hidden_inputs(query, key, value, mask_over_heads(mask))
         return attend_features(
             self.query_projection(query).to(value.dtype),
             self.key_projection(key).to(value.dtype),

@@ -20,7 +20,7 @@ from regard.layers.masking import (
     mask_over_heads,
     split_heads,
     ungrouped_map,
-    zero_hidden,
+    zero_hidden_inputs,
 )
 from regard.layers.per_head import per_head
 from regard.layers.position import ALiBi, Position, RelativeBias
@@ -207,7 +207,7 @@ class MultiHeadAttention(nn.Module):
         check_inputs(self._widths, query=query, key=key, value=value)
         mask = None if mask is None else mask_over_heads(mask)
         shared = value is key
-        query, key, value = zero_hidden(query, key, value, mask)
+        query, key, value = zero_hidden_inputs(query, key, value, mask)
         M, N = query.shape[1], key.shape[1]
         offset = N - M if offset is None else offset
         same = query is key and offset == 0

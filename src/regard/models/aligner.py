@@ -22,7 +22,7 @@ from regard.layers.local import LocalAttention, PredictedCenter
 from regard.layers.recurrence import can_unroll, recur_attending
 from regard.layers.role import ENCODER_DECODER
 from regard.models.memory import Memory
-from regard.models.options import find_score
+from regard.models.options import score_between
 
 
 class GlobalAligner(nn.Module):
@@ -61,7 +61,7 @@ class GlobalAligner(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.score: Score = find_score(score, query_dim, key_dim)
+        self.score: Score = score_between(score, query_dim, key_dim)
         self.normalize = find_normalizer(normalize)
         self.evaluate = find_normalizer(normalize if evaluate is None else evaluate)
         self.dropout = dropout
@@ -179,7 +179,7 @@ class LocalAligner(LocalAttention):
             query_dim,
             window,
             key_dim=key_dim,
-            score=find_score(score, query_dim, key_dim),
+            score=score_between(score, query_dim, key_dim),
             center=None if center is None else center(query_dim),
             dropout=dropout,
         )

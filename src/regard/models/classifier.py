@@ -91,7 +91,7 @@ class DocumentClassifier(nn.Module):
             )
         else:
             width = dim
-            word_encoder = Window(dim) if encoder == "window" else None
+            word_encoder = NeighboringWords(dim) if encoder == "window" else None
             self.attention = HierarchicalAttention(dim, hidden, word_encoder=word_encoder)
         for pooling in (self.attention.words, self.attention.sentences):
             nn.init.zeros_(pooling.query)  # a plain mean: random ones prefer words by chance
@@ -147,10 +147,10 @@ class DocumentClassifier(nn.Module):
         return f"word_dropout={self.word_dropout}, presence={self.presence}"
 
 
-class Window(nn.Module):
+class NeighboringWords(nn.Module):
     """Each word with its two neighbours: h_t = x_t + tanh(W [x_{t-1} ; x_t ; x_{t+1}] + b).
 
-    >>> Window(5)(torch.randn(2, 7, 5), torch.tensor([7, 4])).shape
+    >>> NeighboringWords(5)(torch.randn(2, 7, 5), torch.tensor([7, 4])).shape
     torch.Size([2, 7, 5])
 
     Args:

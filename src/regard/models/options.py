@@ -24,13 +24,13 @@ NORMS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 
 
-def find_score(score: str | Callable, query_dim: int, key_dim: int) -> Score:
+def score_between(score: str | Callable, query_dim: int, key_dim: int) -> Score:
     """A score for queries and keys of these widths.
 
-    >>> find_score("general", 3, 5).weight.shape
+    >>> score_between("general", 3, 5).weight.shape
     torch.Size([3, 5])
     >>> from regard.core.score import Additive
-    >>> find_score(lambda query_dim, key_dim: Additive(query_dim, key_dim, 7), 3, 5).vector.shape
+    >>> score_between(lambda query_dim, key_dim: Additive(query_dim, key_dim, 7), 3, 5).vector.shape
     torch.Size([7])
 
     Args:

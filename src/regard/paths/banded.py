@@ -50,7 +50,7 @@ def pays(request: Request, visible: int) -> bool:
     return visible < WORTH * request.cells and hidden * width > fused.LEAST
 
 
-def visible_cells(request: Request) -> int:
+def cells_in_range(request: Request) -> int:
     """The number of cells of the map that lie in the key range of their query."""
     if request.mask is None or not can_inspect_values(request.query):
         return request.cells

@@ -43,19 +43,19 @@ def faster(request: Request) -> str | None:
         return None
     cells = request.queries * request.keys
     table = any(tensor.numel() >= cells for tensor in mask.tensors())
-    if table and not banded.pays(request, visible_cells(request)):
+    if table and not banded.pays(request, cells_in_blocks(request)):
         return None  # reading a table in blocks takes far less time than row by row
     keys = banded.key_range(request)
     in_range = in_blocks = request.cells
     if keys is not None:
         in_range = banded.cells_in(keys, request)
     if keys is None or not torch.as_tensor(keys.full).all():  # else the intervals are exact
-        in_blocks = round((1 + COPIED / SIZE) * visible_cells(request))
+        in_blocks = round((1 + COPIED / SIZE) * cells_in_blocks(request))
     path, visible = ("banded", in_range) if in_range <= in_blocks else ("block_sparse", in_blocks)
     return path if banded.pays(request, visible) else None
 
 
-def visible_cells(request: Request) -> int:
+def cells_in_blocks(request: Request) -> int:
     """The number of cells of the map that lie in visible blocks."""
     assert request.mask is not None
     some = request.mask.block_map(request.grid, SIZE).some

@@ -46,7 +46,7 @@ def unsupported_reason(request: Request) -> str | None:
     return None
 
 
-class Tile(NamedTuple):
+class RowBlock(NamedTuple):
     """A part of the map: entries of the flat batch, rows and keys."""
 
     batch: slice
@@ -171,7 +171,7 @@ def _differentiable(
 
 def _tiles(
     query: Tensor, key: Tensor, numbers: Numbers, buffers: int
-) -> Iterator[tuple[Tile, list[Tensor]]]:
+) -> Iterator[tuple[RowBlock, list[Tensor]]]:
     """The tiles in which some query sees some key, each with as many buffers of its size.
 
     The first of them holds scale · q · k.
@@ -189,7 +189,7 @@ def _tiles(
         for first in range(0, count, several):
             batch = slice(first, min(first + several, count))
             own = visible if visible is None or len(visible) == 1 else visible[batch]
-            tile = Tile(batch, rows, columns, own)
+            tile = RowBlock(batch, rows, columns, own)
             q, k = query[tile.queries], key[tile.columns]
             shape = (len(q), q.shape[1], k.shape[1])
             cells = [buffer[: math.prod(shape)].view(shape) for buffer in memory]
@@ -215,12 +215,12 @@ def _seen(request: Request, rows: slice) -> tuple[slice, Tensor | None]:
     return columns, visible.reshape(1, *visible.shape[-2:])
 
 
-def _hide(cells: Tensor, tile: Tile, value: float) -> None:
+def _hide(cells: Tensor, tile: RowBlock, value: float) -> None:
     if tile.visible is not None:
         cells.masked_fill_(~tile.visible, value)
 
 
-def _softmax(scores: Tensor, tile: Tile) -> Tensor:
+def _softmax(scores: Tensor, tile: RowBlock) -> Tensor:
     """The weights, written over the scores; zeros in rows that see nothing."""
     torch.softmax(scores, -1, out=scores)
     if tile.visible is not None:

@@ -120,9 +120,9 @@ def plan(request: Request, path: str = "auto") -> Plan:
             f"its public function takes over, without their speed"
         )
     skips = name in ("banded", "capped", "additive_kernel")
-    cells = banded.visible_cells(request) if skips else request.cells
+    cells = banded.cells_in_range(request) if skips else request.cells
     if name in ("block_sparse", "flex") and can_inspect_values(request.query):
-        cells = block_sparse.visible_cells(request)
+        cells = block_sparse.cells_in_blocks(request)
     width, value_width = request.query.shape[-1], request.value.shape[-1]
     # a multiplication and an addition per dot product; tanh, factored, takes about eight
     score = (8 if is_additive(request.score) else 2) * width

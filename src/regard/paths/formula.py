@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.paths.kernels.custom_operator import second_gradients
 from regard.paths.tile_plan import ALL, Tile, continued, is_whole
 
 
@@ -42,13 +43,13 @@ def sdpa_fallback(
     return output
 
 
-def second_gradients(
+def second_gradients_in_tiles(
     upstream: Sequence[Tensor],
     inputs: Sequence[Tensor | None],
     tiles: Sequence[Tile],
     scale: float,
 ) -> list[Tensor | None]:
-    """The derivative of the gradients of query, key, value and sink.
+    """The derivative of the gradients of query, key, value and sink, a group of tiles at a time.
 
     Args:
         upstream: of these gradients
@@ -56,42 +57,37 @@ def second_gradients(
 
     Returns: one for each of the inputs
     """
-    again = torch.is_grad_enabled()  # whether a third derivative may follow
     totals = [None if t is None else torch.zeros_like(t) for t in inputs]
     above_query, above_key, above_value, above_sink = upstream
-    with torch.enable_grad():
-        grad, query, key, value, sink = inputs
-        assert grad is not None
-        assert query is not None
-        assert key is not None
-        assert value is not None
-        query, key, value = visible_only(query, key, value, tiles)
-        for group in continued(tiles):
-            rows = (group[0].batch, ALL, group[0].rows)
-            q, keys, values = _cut(query, key, value, group)
-            sinks = [] if sink is None else [sink[group[0].batch]]
-            g, q, *others = parts = [
-                t if again and t.requires_grad else t.detach().requires_grad_()
-                for t in (grad[rows], q, *keys, *values, *sinks)
-            ]
-            count = len(group)
-            keys, values, sinks = others[:count], others[count : 2 * count], others[2 * count :]
-            mask = _mask(group, q, keys)
-            output = _attend(q, _joined(keys), _joined(values), mask, scale, *sinks)
-            first = torch.autograd.grad(output, parts[1:], g, create_graph=True)
-            above, more, most = _cut(above_query, above_key, above_value, group)
-            above_sinks = [above_sink[group[0].batch]] if sinks else []
-            outer = (above, *more, *most, *above_sinks)
-            products = [(a * b).sum() for a, b in zip(first, outer, strict=True)]
-            second = torch.autograd.grad(torch.stack(products).sum(), parts, create_graph=again)
-            columns = [(tile.batch, ALL, tile.keys) for tile in group]
-            places: list[tuple[int, Any]] = [(0, rows), (1, rows)]
-            places += [(number, column) for number in (2, 3) for column in columns]
-            places += [(4, group[0].batch)] * len(sinks)
-            for (number, place), part in zip(places, second, strict=True):
-                total = totals[number]
-                assert total is not None
-                total[place] += part
+    grad, query, key, value, sink = inputs
+    assert grad is not None
+    assert query is not None
+    assert key is not None
+    assert value is not None
+    query, key, value = visible_only(query, key, value, tiles)
+    for group in continued(tiles):
+        rows, count = (group[0].batch, ALL, group[0].rows), len(group)
+        q, keys, values = _cut(query, key, value, group)
+        above, more, most = _cut(above_query, above_key, above_value, group)
+        sinks = [] if sink is None else [sink[group[0].batch]]
+        above_sinks = [above_sink[group[0].batch]] if sinks else []
+        mask = _mask(group, q, keys)
+
+        def output(q: Tensor, *rest: Tensor, mask: Tensor | None = mask, n: int = count) -> Tensor:
+            keys, values = _joined(rest[:n]), _joined(rest[n : 2 * n])
+            return _attend(q, keys, values, mask, scale, *rest[2 * n :])
+
+        parts = (grad[rows], q, *keys, *values, *sinks)
+        outer = (above, *more, *most, *above_sinks)
+        second = second_gradients(output, outer, parts, len(outer))
+        columns = [(tile.batch, ALL, tile.keys) for tile in group]
+        places: list[tuple[int, Any]] = [(0, rows), (1, rows)]
+        places += [(number, column) for number in (2, 3) for column in columns]
+        places += [(4, group[0].batch)] * len(sinks)
+        for (number, place), part in zip(places, second, strict=True):
+            total = totals[number]
+            assert total is not None
+            total[place] += part
     return totals
 
 
@@ -154,8 +150,8 @@ def _cut(
     return rows, [key[place] for place in places], [value[place] for place in places]
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts), 2)
 
 
 def _mask(group: list[Tile], query: Tensor, keys: list[Tensor]) -> Tensor | None:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from regard.core.blocks import version_check
 from regard.paths import flash, products
-from regard.paths.formula import sdpa_fallback, second_gradients, visible_only
+from regard.paths.formula import sdpa_fallback, second_gradients_in_tiles, visible_only
 from regard.paths.tile_plan import ALL, WHOLE, Tile, is_whole, pad_keys
 from regard.system import torch_internals
 
@@ -149,7 +149,7 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
-        found = second_gradients(upstream, ctx.saved_tensors, ctx.tiles, ctx.scale)
+        found = second_gradients_in_tiles(upstream, ctx.saved_tensors, ctx.tiles, ctx.scale)
         return *found, None, None, None, None
 
 

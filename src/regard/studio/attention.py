@@ -54,7 +54,7 @@ def attend_in_model(runs: Runs, given: ModelAttention) -> PageData:
         if query.shape[1] != key.shape[1]:
             widths = f"queries have {query.shape[1]} numbers and keys {key.shape[1]}"
             raise RequestError(422, f"{widths}: only the model's own score compares them", "score")
-        score = _find_score(given.score, query.shape[1])
+        score = _score_of_width(given.score, query.shape[1])
     if given.mask != "own":
         mask = MASKS[given.mask]
     elif mask is not None:
@@ -115,7 +115,7 @@ def _head(tensor: Tensor, head: int, length: int) -> Tensor:
     return heads[head % len(heads), :length]
 
 
-def _find_score(name: str, width: int) -> Score:
+def _score_of_width(name: str, width: int) -> Score:
     """Return the score of a name for vectors of a width; "additive" is tanh(q + k), summed."""
     if name != "additive":
         return {"dot": Dot(), "scaled_dot": ScaledDot(), "cosine": Cosine(1.0)}[name]

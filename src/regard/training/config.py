@@ -21,7 +21,7 @@ from regard.training.settings import Settings, read_settings
 
 Count = Annotated[int, Field(ge=1)]
 
-PATHS = {
+FILE_KEYS = {
     *("train", "valid", "test", "path", "folder", "store", "nodes", "edges", "users", "items"),
     *("images", "labels", "test_images", "test_labels", "alignments"),
 }
@@ -232,7 +232,7 @@ def changed_keys(
 
 def _absolute(key: str, value: Any) -> Any:
     """The value of a key of `[data]`, paths made absolute: a run may be resumed from elsewhere."""
-    if key not in PATHS:
+    if key not in FILE_KEYS:
         return value
     if isinstance(value, list):
         return [_absolute(key, entry) for entry in value]

@@ -20,7 +20,7 @@ from regard.training.checkpoint import (
     write_json,
 )
 from regard.training.config import (
-    PATHS,
+    FILE_KEYS,
     Config,
     changed_keys,
     read_config,
@@ -210,7 +210,7 @@ def _fixed(config: Config) -> dict[str, Any]:
     values["data"] = {
         key: value
         for key, value in values["data"].items()
-        if not (key in PATHS and isinstance(value, str | list))
+        if not (key in FILE_KEYS and isinstance(value, str | list))
     }
     return values
 

@@ -1,14 +1,14 @@
-"""Both ways to run a kernel: the compiled loops, and their torch version."""
+"""Both ways to run a kernel: the compiled loops, and the formula."""
 
 import pytest
 
 from regard.system import process
 
 
-@pytest.fixture(params=["compiled", "torch"])
+@pytest.fixture(params=["compiled", "formula"])
 def way(request, monkeypatch):
-    """The torch version runs where the loops may not, as in a forked child."""
-    if request.param == "torch":
+    """The formula runs where the loops may not, as in a forked child."""
+    if request.param == "formula":
         monkeypatch.setattr(process, "_forked", True)
     else:
         pytest.importorskip("numba")

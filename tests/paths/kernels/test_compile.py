@@ -29,10 +29,13 @@ torch.testing.assert_close(scores, torch.tanh(query[:, :1, None] + key[:, None])
 """
 
 
-def run(program, warnings="error", **environment):
+NO_NUMBA = 'import sys; sys.modules["numba"] = None'
+
+
+def run(program, warnings="error", before="", **environment):
     """What a program prints in a fresh process; it must not fail, nor warn unless it may."""
     done = subprocess.run(
-        [sys.executable, "-W", warnings, "-c", START + program],
+        [sys.executable, "-W", warnings, "-c", before + START + program],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
@@ -170,12 +173,12 @@ def test_a_damaged_cache_of_the_real_kernels_is_replaced(tmp_path):
         run(SCORES, **environment)
 
 
-def test_without_numba_the_torch_version_runs():
-    run("""
-sys.modules["numba"] = None
+def test_without_numba_the_formula_runs():
+    program = """
 assert not available(query)
 torch.testing.assert_close(additive_attention(query, key, weight, value), wanted)
-""")
+"""
+    run(program, before=NO_NUMBA)
 
 
 def test_importing_the_kernels_imports_neither_numba_nor_dynamo():
@@ -184,13 +187,11 @@ def test_importing_the_kernels_imports_neither_numba_nor_dynamo():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("way", "length", "kilobytes"), [("compiled", 2048, 2e5), ("torch", 1531, 3e5)]
+    ("way", "length", "kilobytes"), [("compiled", 2048, 2e5), ("formula", 1531, 3e5)]
 )
 def test_no_kernel_holds_a_cell_for_every_pair_and_unit(way, length, kilobytes):
     """M × N × hidden would be a gigabyte in the first case, 600 MB in the second."""
-    prelude = 'sys.modules["numba"] = None' if way == "torch" else ""
-    used = run(f"""
-{prelude}
+    program = f"""
 from pathlib import Path
 def peak():  # of this process alone; ru_maxrss begins with the parent's
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
@@ -204,8 +205,8 @@ attend(16, 64)
 before = peak()
 attend({length}, 64)
 print(peak() - before)
-""")
-    assert int(used) < kilobytes
+"""
+    assert int(run(program, before=NO_NUMBA if way == "formula" else "")) < kilobytes
 
 
 def test_only_floats_on_the_cpu_are_taken():

@@ -1,4 +1,4 @@
-"""Attention without a fused torch operator: numba loops for the CPU, each with a torch version."""
+"""Attention without a fused torch operator: numba loops for the CPU, or the formula."""
 
 from .additive import additive_attention, additive_scores
 from .compile import available

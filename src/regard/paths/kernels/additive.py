@@ -1,33 +1,33 @@
 """Additive attention (Bahdanau et al. 2015) without M × N × hidden, and without tanh in the loop.
 
-On the CPU compiled loops run, elsewhere and without numba their torch version. Both are torch
-operators with first and second derivatives.
+Compiled loops on the CPU, as torch operators; where they cannot run, the formula in blocks of
+queries.
 """
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from regard.system.process import limit_threads_after_fork
+from regard.core.blocks import by_rows
+from regard.core.normalize import softmax
+from regard.core.score import additive
 
-from . import additive_torch
-from .arguments import End, check_intervals, check_shape, needs_gradient, needs_no_op, promote_half
+from .arguments import (
+    End,
+    as_column,
+    check_intervals,
+    check_shape,
+    needs_gradient,
+    needs_no_op,
+    promote_half,
+    shown_keys,
+)
 from .compile import available
-from .custom_operator import register
+from .custom_operator import later, register
 
 KEPT = 1 << 22  # weights of up to this many cells are kept for backward, else recomputed
-
-
-def implementation(tensor: Tensor) -> ModuleType:
-    """The compiled loops where they can run, else their torch version."""
-    if available(tensor):
-        from . import additive_compiled
-
-        return additive_compiled
-    limit_threads_after_fork()
-    return additive_torch
 
 
 def additive_scores(
@@ -50,6 +50,8 @@ def additive_scores(
     check(query, key, weight)
     low, high = check_intervals(query, low, high)
     dtype, tensors = promote_half(query, key, weight)
+    if not available(query):
+        return scores_formula(*tensors, low, high).to(dtype)
     run: Callable[..., Tensor] = scores if needs_no_op(tensors) else scores_op
     return run(*tensors, low, high).to(dtype)
 
@@ -81,6 +83,8 @@ def additive_attention(
         check_shape("value", value, (*key.shape[:2], None))
     low, high = check_intervals(query, low, high)
     dtype, tensors = promote_half(query, key, weight, value)
+    if not available(query):
+        return attention_formula(*tensors, low, high).to(dtype)
     keep = needs_gradient(tensors) and query.shape[0] * query.shape[1] * key.shape[1] <= KEPT
     run: Callable[..., tuple[Tensor, Tensor]] = attention if needs_no_op(tensors) else attention_op
     return run(*tensors, low, high, keep)[0].to(dtype)
@@ -94,13 +98,19 @@ def check(query: Tensor, key: Tensor, weight: Tensor) -> None:
         check_shape("weight", weight, (query.shape[2],))
 
 
-def scores(*inputs: Any) -> Tensor:
-    return implementation(inputs[0]).scores(*inputs)
+def scores_formula(query: Tensor, key: Tensor, weight: Tensor, low: End, high: End) -> Tensor:
+    scores = additive(query, key, weight)
+    shown = shown_keys(as_column(low), as_column(high), key.shape[1])
+    return scores if shown is None else torch.where(shown, scores, 0.0)
 
 
-def attention(*inputs: Any) -> tuple[Tensor, Tensor]:
-    """Context, and the weights if they are kept: then backward need not recompute them."""
-    return implementation(inputs[0]).attention(*inputs)
+def attention_formula(
+    query: Tensor, key: Tensor, weight: Tensor, value: Tensor, low: End, high: End, *_: Any
+) -> Tensor:
+    def rows(query: Tensor, low: End, high: End, _: slice) -> Tensor:
+        return softmax(additive(query, key, weight), shown_keys(low, high, key.shape[1])) @ value
+
+    return by_rows(rows, query, as_column(low), as_column(high), elements=key.numel())
 
 
 def fake_attention(query, key, weight, value, low, high, keep):
@@ -109,12 +119,16 @@ def fake_attention(query, key, weight, value, low, high, keep):
     return query.new_empty(batch, queries, value.shape[2]), weights
 
 
+scores, scores_backward, attention, attention_backward = (
+    later("additive_compiled", name)
+    for name in ("scores", "scores_backward", "attention", "attention_backward")
+)
 scores_op = register(
     "additive_scores",
     "(Tensor query, Tensor key, Tensor weight, Tensor? low, Tensor? high) -> Tensor",
     scores,
-    lambda grad, *inputs: implementation(grad).scores_backward(grad, *inputs),
-    additive_torch.scores_second,
+    scores_backward,
+    scores_formula,
     fake=lambda query, key, *_: query.new_empty(*query.shape[:2], key.shape[1]),
     gradients=3,
 )
@@ -123,8 +137,8 @@ attention_op = register(
     "(Tensor query, Tensor key, Tensor weight, Tensor value, Tensor? low, Tensor? high, bool keep)"
     " -> (Tensor, Tensor)",
     attention,
-    lambda grad, *inputs: implementation(grad).attention_backward(grad, *inputs),
-    additive_torch.attention_second,
+    attention_backward,
+    attention_formula,
     fake=fake_attention,
     gradients=4,
     saved=[1],

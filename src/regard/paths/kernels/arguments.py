@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 from torch.nn import Parameter
 
-from regard.core.key_range import interval, seen_keys
 from regard.system import torch_internals
 
 End = Tensor | None
@@ -88,34 +87,22 @@ def interval_arrays(low: End, high: End, queries: int, keys: int) -> tuple[np.nd
     return start, stop
 
 
-def visible_cells(low: End, high: End, keys: int, rows: slice = slice(None)) -> Tensor | None:
-    """The cells that some rows of queries see, (B or 1, M, N), or None where that is all of them.
+def as_column(end: End) -> End:
+    """One end (B or 1, M) as a column (B or 1, M, 1) to be cut along with the queries."""
+    return None if end is None else end.unsqueeze(-1)
 
-    >>> visible_cells(None, torch.tensor([[1, 3]]), 3)
+
+def shown_keys(low: End, high: End, keys: int) -> Tensor | None:
+    """Which keys queries see, (B or 1, M, N), or None for all; the ends are columns.
+
+    >>> shown_keys(None, torch.tensor([[[1], [3]]]), 3)
     tensor([[[ True, False, False],
              [ True,  True,  True]]])
     """
-    cells = None
+    shown = None
     if low is not None:
-        cells = torch.arange(keys, device=low.device) >= low[:, rows, None]
+        shown = torch.arange(keys, device=low.device) >= low
     if high is not None:
-        before = torch.arange(keys, device=high.device) < high[:, rows, None]
-        cells = before if cells is None else cells & before
-    return cells
-
-
-def zero_hidden(sequence: Tensor, low: End, high: End) -> Tensor:
-    """Keys or values (B, N, D) with zeros for those outside of every interval, NaN among them.
-
-    >>> zero_hidden(torch.full((1, 3, 1), torch.nan), None, torch.tensor([[1, 2]])).flatten()
-    tensor([nan, nan, 0.])
-    """
-    keys = sequence.shape[1]
-    if (low is None and high is None) or keys == 0:
-        return sequence
-    end = low if high is None else high
-    assert end is not None
-    start = torch.zeros_like(end) if low is None else low
-    stop = torch.full_like(end, keys) if high is None else high
-    visible = seen_keys(interval(start, stop, keys), keys, end.shape[1])
-    return torch.where(visible[..., None], sequence, 0)
+        before = torch.arange(keys, device=high.device) < high
+        shown = before if shown is None else shown & before
+    return shown

@@ -27,9 +27,11 @@ WORK_PER_THREAD = 1 << 15  # evaluations of tanh below which waking a second thr
 _lock = threading.RLock()
 
 
-@functools.cache
+_NUMBA = importlib.util.find_spec("numba") is not None  # a compiler can trace a constant
+
+
 def has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+    return _NUMBA
 
 
 def available(tensor: Tensor) -> bool:

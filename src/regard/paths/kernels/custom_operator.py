@@ -1,11 +1,14 @@
 """Registers a kernel as a torch operator that compilers can trace, with two derivatives."""
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.library import custom_op
+
+from regard.system.process import in_forked_child
 
 
 def register(
@@ -13,7 +16,7 @@ def register(
     schema: str,
     forward: Callable,
     backward: Callable,
-    second: Callable,
+    formula: Callable,
     *,
     fake: Callable,
     gradients: int,
@@ -26,8 +29,8 @@ def register(
         schema: of forward in torch's notation; the first output is differentiable, others are not
         forward: (*inputs) -> output or outputs
         backward: (grad, *inputs, *saved outputs) -> the gradients of the first inputs
-        second: (cotangents of these gradients, grad, *inputs) -> the gradients of grad and of the
-            first inputs, differentiable again
+        formula: (*inputs) -> the first output, in plain torch: its derivatives beyond the first
+            are those of the operator
         fake: (*inputs) -> empty tensors with the shapes of the outputs
         gradients: how many inputs have one
         saved: the indices of the outputs that backward takes
@@ -36,9 +39,9 @@ def register(
     count = inputs.count(",") + 1
     extra = "".join(f", Tensor saved{i}" for i in saved)
     backward_schema = f"(Tensor grad, {inputs}{extra}) -> ({', '.join(['Tensor'] * gradients)})"
-    forward_op = custom_op(f"regard::{name}", forward, mutates_args=(), schema=schema)
+    forward_op = custom_op(f"regard::{name}", _unforked(forward), mutates_args=(), schema=schema)
     backward_op = custom_op(
-        f"regard::{name}_backward", backward, mutates_args=(), schema=backward_schema
+        f"regard::{name}_backward", _unforked(backward), mutates_args=(), schema=backward_schema
     )
 
     def save(ctx: Any, inputs: tuple, output: Any) -> None:
@@ -55,7 +58,7 @@ def register(
         _save(ctx, inputs[: 1 + count])
 
     def differentiate_backward(ctx: Any, *cotangents: Tensor) -> tuple:
-        found = second(cotangents, *_saved(ctx))
+        found = second_gradients(formula, cotangents, _saved(ctx), gradients)
         return *found, *[None] * (count + len(saved) - gradients)
 
     forward_op.register_fake(fake)
@@ -65,6 +68,26 @@ def register(
     forward_op.register_autograd(differentiate, setup_context=save)
     backward_op.register_autograd(differentiate_backward, setup_context=save_backward)
     return getattr(torch.ops.regard, name)
+
+
+def later(module: str, name: str) -> Callable:
+    """A function of a module beside this one that imports numba: when it is first called."""
+
+    def run(*inputs: Any) -> Any:
+        return getattr(import_module(f".{module}", __package__), name)(*inputs)
+
+    return run
+
+
+def _unforked(function: Callable) -> Callable:
+    def run(*inputs: Any) -> Any:
+        if in_forked_child():  # only a graph that was compiled before the fork gets here
+            raise RuntimeError(
+                "compiled kernels do not run in a forked process; compile the model again in it"
+            )
+        return function(*inputs)
+
+    return run
 
 
 def _save(ctx: Any, values: tuple) -> None:
@@ -90,26 +113,29 @@ def differentiable_copies(tensors: Sequence[Tensor], again: bool = True) -> tupl
     )
 
 
-def sum_of_gradients(
-    blocks: Callable[[tuple[Tensor, ...]], Any], tensors: Sequence[Tensor]
+def second_gradients(
+    formula: Callable, cotangents: Sequence[Tensor], inputs: Sequence[Any], count: int
 ) -> tuple[Tensor, ...]:
-    """The gradients of tensors, summed over blocks that are differentiated one at a time.
+    """The derivative of the gradients of a formula, by autograd.
 
     Args:
-        blocks: from copies of the tensors, yields the outputs of each block and their cotangents
+        formula: (*inputs) -> output
+        cotangents: of the gradients of its first inputs
+        inputs: the gradient of its output, and its inputs
+        count: how many inputs have gradients
+
+    Returns: the gradients of the output's gradient and of the first inputs
     """
     again = torch.is_grad_enabled()  # a third derivative may follow
     with torch.enable_grad():
-        inputs = differentiable_copies(tensors, again)
-        totals = tuple(torch.zeros_like(tensor) for tensor in inputs)
-        for outputs, cotangents in blocks(inputs):
-            found = torch.autograd.grad(
-                outputs,
-                inputs,
-                cotangents,
-                create_graph=again,
-                retain_graph=True,
-                materialize_grads=True,
-            )
-            totals = tuple(total + part for total, part in zip(totals, found, strict=True))
-    return totals
+        grad, *tensors = copies = differentiable_copies(inputs[: 1 + count], again)
+        output = formula(*tensors, *inputs[1 + count :])
+        first = torch.autograd.grad(
+            output, tensors, grad, create_graph=True, materialize_grads=True
+        )
+        pairs = [pair for pair in zip(first, cotangents, strict=True) if pair[0].requires_grad]
+        if not pairs:
+            return tuple(map(torch.zeros_like, copies))
+        return torch.autograd.grad(
+            *zip(*pairs, strict=True), copies, create_graph=again, materialize_grads=True
+        )

@@ -1,33 +1,30 @@
 """Feature-wise (multi-dimensional) attention without M × N × D: a distribution for every feature.
 
-On the CPU compiled loops run, elsewhere and without numba their torch version. Both are torch
-operators with first and second derivatives.
+Compiled loops on the CPU, as a torch operator; where they cannot run, the formula in blocks of
+queries.
 """
 
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any
 
+import torch
 from torch import Tensor
 
-from regard.system.process import limit_threads_after_fork
+from regard.core.blocks import by_rows
+from regard.core.normalize import softmax
 
-from . import featurewise_torch
-from .arguments import End, check_intervals, check_shape, needs_no_op, promote_half
+from .arguments import (
+    End,
+    as_column,
+    check_intervals,
+    check_shape,
+    needs_no_op,
+    promote_half,
+    shown_keys,
+)
 from .compile import available
-from .custom_operator import register
+from .custom_operator import later, register
 
 LARGEST_SCALE = 80  # e^80 is finite in float32; above it the maximum must be subtracted
-
-
-def implementation(tensor: Tensor, scale: float) -> ModuleType:
-    """The compiled loops where they can run, else their torch version."""
-    if available(tensor) and 0 < scale <= LARGEST_SCALE:
-        from . import featurewise_compiled
-
-        return featurewise_compiled
-    limit_threads_after_fork()
-    return featurewise_torch
 
 
 def feature_attention(
@@ -61,22 +58,32 @@ def feature_attention(
         raise ValueError(f"scale is the largest score and must be positive, but is {scale}")
     low, high = check_intervals(query, low, high)
     dtype, tensors = promote_half(query, key, value)
+    if not available(query) or scale > LARGEST_SCALE:
+        return formula(*tensors, float(scale), low, high).to(dtype)
     run: Callable[..., tuple[Tensor, Tensor]] = attention if needs_no_op(tensors) else attention_op
     return run(*tensors, float(scale), low, high)[0].to(dtype)
 
 
-def attention(*inputs: Any) -> tuple[Tensor, Tensor]:
-    """Context, and Σ_j eˢ for backward, both (B, M, D)."""
-    return implementation(inputs[0], inputs[3]).attention(*inputs)
+def formula(query: Tensor, key: Tensor, value: Tensor, scale: float, low: End, high: End) -> Tensor:
+    def rows(query: Tensor, low: End, high: End, _: slice) -> Tensor:
+        q, k, v = query.unsqueeze(-1), key.mT.unsqueeze(1), value.mT.unsqueeze(1)
+        scores = scale * torch.tanh((q + k) / scale)  # (B, rows, D, N)
+        shown = shown_keys(low, high, key.shape[1])
+        return (softmax(scores, None if shown is None else shown.unsqueeze(-2)) * v).sum(-1)
+
+    return by_rows(rows, query, as_column(low), as_column(high), elements=key.numel())
 
 
+attention, attention_backward = (
+    later("featurewise_compiled", name) for name in ("attention", "attention_backward")
+)
 attention_op = register(
     "feature_attention",
     "(Tensor query, Tensor key, Tensor value, float scale, Tensor? low, Tensor? high)"
     " -> (Tensor, Tensor)",
     attention,
-    lambda grad, *inputs: implementation(grad, inputs[3]).attention_backward(grad, *inputs),
-    featurewise_torch.attention_second,
+    attention_backward,
+    formula,
     fake=lambda query, *_: (query.new_empty(query.shape), query.new_empty(query.shape)),
     gradients=3,
     saved=[0, 1],

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from regard.core.normalize import softmax
+
 from .additive_compiled import Sums
-from .additive_torch import distributions
 from .custom_operator import differentiable_copies
 from .factors import factors
 from .loops import additive_step as preparing
@@ -113,7 +114,7 @@ def packed(weight: Tensor) -> Tensor:
 
 
 def _differentiable(ctx: Any, tensors: list[Tensor], grads: tuple[Tensor, ...]) -> Any:
-    """The gradients by the torch version, so that they can be differentiated."""
+    """The gradients by the formula in plain torch, so that they can be differentiated."""
     wanted = [i for i, needed in enumerate(ctx.needs_input_grad) if needed]
     inputs = list(tensors)
     for i, copy in zip(wanted, differentiable_copies([tensors[i] for i in wanted]), strict=True):
@@ -156,7 +157,7 @@ def recur_torch(
         gates, inputs = gates + bias, x[:, t]
         if width:
             scores = torch.tanh(query.unsqueeze(1) + key) @ vector
-            maps[t] = distributions(scores, seen) * alive
+            maps[t] = softmax(scores, seen) * alive
             inputs = inputs + torch.bmm(maps[t].unsqueeze(1), value).squeeze(1)
         if cell.shape[1]:
             i, f, g, o = (inputs + gates).chunk(4, dim=-1)
