@@ -102,7 +102,7 @@ def test_a_temperature_may_be_annealed_before_backward(monkeypatch):
 
 
 def parameter(*shape: int) -> nn.Parameter:
-    return nn.Parameter(torch.rand(*shape) + 0.5)
+    return nn.Parameter(torch.rand(shape) + 0.5)
 
 
 def elementwise(function: nn.PReLU) -> dict:
@@ -168,11 +168,16 @@ def test_every_tensor_that_backward_reads_is_checked_at_every_size(monkeypatch, 
     tensor = make()
     query, key, value = (torch.randn(B, H, n, D, requires_grad=True) for n in (M, N, N))
     output = regard.attend(query, key, **{"value": value, **options(tensor)})
-    torch.autograd.grad(output.sum(), query, retain_graph=True)  # unchanged
+    (expected,) = torch.autograd.grad(output.sum(), query, retain_graph=True)
     with torch.no_grad():
         tensor.mul_(1.5)
+    if (
+        name == "sink" and elements > 500
+    ):  # nothing is recomputed, and its gradient does not read it
+        torch.testing.assert_close(torch.autograd.grad(output.sum(), query)[0], expected)
+        return
     with pytest.raises(RuntimeError, match=r"in place|inplace"):
-        output.square().sum().backward()
+        torch.autograd.grad(output.sum(), query)
 
 
 def test_a_learned_temperature_of_a_layer_is_checked(monkeypatch):
@@ -222,9 +227,9 @@ def test_a_map_without_gradients_does_not_change_with_its_inputs(mode, changed):
         maps = [map, *(call.map for call in trace.calls)]
         expected = regard.attend(**tensors, path="reference", return_map=True).map.dense()
         tensors[changed].copy_(tensors[changed] == 0)
-        lost = mode is torch.no_grad and changed in ("query", "key", "bias")
-        for own in maps[:2]:
-            if lost:
+        inputs = ("query", "key", "bias"), ("query", "key", "bias", "value")  # of map and record
+        for own, read in zip(maps[:2], inputs, strict=True):
+            if mode is torch.no_grad and changed in read:
                 with pytest.raises(RuntimeError, match="in place"):
                     own.dense()
             else:

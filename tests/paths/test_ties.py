@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import regard
+from regard.core.map import AttentionMap
 from regard.core.normalize import entmax15, sparsemax
 from regard.layers import GraphAttention
 from regard.layers.memory import sharpen
@@ -48,9 +49,10 @@ class Conventions:
         return torch.where(tied, share, otherwise.to(torch.float64)).to(x.dtype)
 
     def clamp(self, x: Tensor, min: float = -torch.inf, max: float = torch.inf) -> Tensor:
-        value = self.plain["clamp"](x.detach(), min, max)
         if not x.is_floating_point():
-            return value
+            ends = (None if abs(end) == torch.inf else end for end in (min, max))
+            return self.plain["clamp"](x, *ends)
+        value = self.plain["clamp"](x.detach(), min, max)
         tied, inside = (x == min) | (x == max), (x > min) & (x < max)
         return Chosen.apply(value, [self.factor(tied, inside, x, self.share)], x)
 
@@ -126,7 +128,7 @@ def one_edge(x: Tensor) -> Tensor:
     return GraphAttention(D, 5).double()(x, edges)
 
 
-def maps(read: Callable[[regard.AttentionMap], Tensor]) -> Callable[[Tensor], Tensor]:
+def maps(read: Callable[[AttentionMap], Tensor]) -> Callable[[Tensor], Tensor]:
     def call(x: Tensor) -> Tensor:
         return read(regard.attend(x, x.roll(1, 0), x, normalize="sparsemax", return_map=True).map)
 

@@ -114,7 +114,7 @@ def attend(
             `Normalizer` (temperature, top_k, sink), or a callable (scores, mask) -> weights
         dropout: of the weights; a function has no train mode, so pass 0 to evaluate
         path: "auto", or the name of a path, which then runs or raises
-        return_map: also return the map, lazily
+        return_map: also return the map, lazily; in inference mode it has copies of the inputs
 
     Returns: the context (..., M, Dv), or `Attended(output, map)`. A query that may see nothing
         gives zeros.

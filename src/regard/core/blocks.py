@@ -100,6 +100,8 @@ class _Reads(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        if torch.compiler.is_compiling():  # a callable that the user has compiled
+            return result
         if result is None or isinstance(result, _FACTS):  # of a tensor, not its numbers
             return result
         for tensor in _tensors_in((args, kwargs)):
@@ -134,9 +136,10 @@ def recomputed(function: Callable[..., Result], *args: Any) -> Result:
             return function(*args)
         if check is not None:
             check()
-            return function(*args)
-        with _Reads() as reads:
+        with _Reads() as reads:  # again too, so that what the user has compiled finds its graph
             result = function(*args)
+        if check is not None:
+            return result
         named = [(f"a tensor of shape {tuple(t.shape)}", t) for t in reads.tensors.values()]
         check = version_check(named, "its gradient cannot be computed")
         return result

@@ -102,8 +102,9 @@ class AttentionMap(Rows):
     """W = normalize(A + mask), (..., M, N): each row is one query's attention distribution.
 
     It is lazy: it keeps the inputs of the call and computes the selected rows, in blocks, before
-    dropout. Gradients flow through it. A pickle or a deep copy of it has all weights and scores,
-    computed.
+    dropout. Reading it raises if an input was changed in place since; of tensors that were made in
+    inference mode, where torch counts no changes, it keeps copies. Gradients flow through it. A
+    pickle or a deep copy of it has all weights and scores, computed.
 
     Args:
         compute: rows to weights

@@ -346,6 +346,13 @@ def check_devices(device: torch.device, **tensors: Tensor) -> None:
             )
 
 
+def check_mask(mask: Mask, grid: Grid) -> None:
+    """Raise ValueError unless a mask fits a map; it may be on any device where it has values."""
+    if grid.device.type != "meta" and any(tensor.is_meta for tensor in mask.tensors()):
+        raise ValueError(f"mask {mask} is on the meta device, where it has no values")
+    mask.check(grid)
+
+
 def _check_module_devices(device: torch.device, *functions: Callable[..., Tensor]) -> None:
     if torch.compiler.is_compiling():
         return  # torch checks every operation then
@@ -434,9 +441,7 @@ def masked_leading(
 ) -> torch.Size:
     """The leading dimensions of a map broadcast with its mask, which is checked to fit."""
     grid = Grid(queries, keys, len(leading), device)
-    if device.type != "meta" and any(tensor.is_meta for tensor in mask.tensors()):
-        raise ValueError(f"mask {mask} is on the meta device, where it has no values")
-    mask.check(grid)
+    check_mask(mask, grid)
     try:
         own = mask.spread(grid)
         if not own or (len(own) == len(leading) and own == leading):

@@ -16,7 +16,7 @@ from regard.core.lower import dot_form, is_dot
 from regard.core.mask import Grid, Mask, Window, as_mask
 from regard.core.mask.algebra import Visible
 from regard.core.normalize import SoftmaxForm, as_softmax, over_heads
-from regard.core.request import Request
+from regard.core.request import Request, check_mask
 from regard.core.score import Dot, DotForm, ScaledDot, precise
 from regard.core.shapes import fits
 from regard.paths.flash import as_bias
@@ -87,7 +87,7 @@ def whole_tile(mask: Mask | Tensor | None, query: Tensor, key: Tensor) -> Sequen
     if isinstance(mask, Tensor) and mask.dtype == torch.bool:
         mask = Visible(mask)  # not copied: it is read below, and not again
     mask, grid = as_mask(mask), Grid(queries, keys, 2, query.device)
-    mask.check(grid)
+    check_mask(mask, grid)
     block = mask.block(slice(0, queries), slice(0, keys), grid)
     if block.dim() > 2 and not fits(block.shape[:-2], (batch, heads)):
         return None

@@ -37,13 +37,13 @@ NAMED = 3  # modules that a warning names
 def capture(model: Any = None, *, inputs: bool = False, gradients: bool = False) -> Iterator[Trace]:
     """Record every attention call of a model, by the name of its module.
 
-    A trace keeps references to queries, keys, values, score, mask and seed: no map is computed
-    until it is read, and the output of the model is the same to the last bit. Calls in the same
-    thread are recorded: those of this library, of torch (`nn.MultiheadAttention`,
-    `nn.Transformer`, `F.scaled_dot_product_attention`) and of transformers. Others, such as a
-    compiled graph or a softmax that the model computes itself, cannot be recorded: a warning and
-    `trace.missed` name the modules that look like attention, ran, and were not recorded, with the
-    reason.
+    A trace keeps references to queries, keys, values, score, mask and seed (copies in inference
+    mode, where torch counts no changes): no map is computed until it is read, and the output of
+    the model is the same to the last bit. Calls in the same thread are recorded: those of this
+    library, of torch (`nn.MultiheadAttention`, `nn.Transformer`,
+    `F.scaled_dot_product_attention`) and of transformers. Others, such as a compiled graph or a
+    softmax that the model computes itself, cannot be recorded: a warning and `trace.missed` name
+    the modules that look like attention, ran, and were not recorded, with the reason.
 
     >>> import regard
     >>> from regard.layers import MultiHeadAttention

@@ -133,9 +133,8 @@ def second_gradients(
         first = torch.autograd.grad(
             output, tensors, grad, create_graph=True, materialize_grads=True
         )
-        pairs = [pair for pair in zip(first, cotangents, strict=True) if pair[0].requires_grad]
-        if not pairs:
+        outer = [(f, c) for f, c in zip(first, cotangents, strict=True) if f.requires_grad]
+        if not outer:
             return tuple(map(torch.zeros_like, copies))
-        return torch.autograd.grad(
-            *zip(*pairs, strict=True), copies, create_graph=again, materialize_grads=True
-        )
+        moved, above = zip(*outer, strict=True)
+        return torch.autograd.grad(moved, copies, above, create_graph=again, materialize_grads=True)
