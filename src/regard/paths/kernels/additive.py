@@ -15,6 +15,7 @@ from regard.core.normalize import softmax
 from regard.core.score import additive
 
 from .arguments import (
+    CELLS,
     End,
     as_column,
     check_intervals,
@@ -110,7 +111,8 @@ def attention_formula(
     def rows(query: Tensor, low: End, high: End, _: slice) -> Tensor:
         return softmax(additive(query, key, weight), shown_keys(low, high, key.shape[1])) @ value
 
-    return by_rows(rows, query, as_column(low), as_column(high), elements=key.numel())
+    ends = as_column(low), as_column(high)
+    return by_rows(rows, query, *ends, elements=key.numel(), budget=CELLS)
 
 
 def fake_attention(query, key, weight, value, low, high, keep):

@@ -13,6 +13,7 @@ from regard.core.blocks import by_rows
 from regard.core.normalize import softmax
 
 from .arguments import (
+    CELLS,
     End,
     as_column,
     check_intervals,
@@ -71,7 +72,8 @@ def formula(query: Tensor, key: Tensor, value: Tensor, scale: float, low: End, h
         shown = shown_keys(low, high, key.shape[1])
         return (softmax(scores, None if shown is None else shown.unsqueeze(-2)) * v).sum(-1)
 
-    return by_rows(rows, query, as_column(low), as_column(high), elements=key.numel())
+    ends = as_column(low), as_column(high)
+    return by_rows(rows, query, *ends, elements=key.numel(), budget=CELLS)
 
 
 attention, attention_backward = (
