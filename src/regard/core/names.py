@@ -7,39 +7,10 @@ from typing import Any
 from torch import nn
 
 from regard.core.score import BUILDERS, SCORES, WITH_PARAMETERS, Score
+from regard.core.terms import TERMS
 
-ALIASES = {
-    # scores; the names of Brauwers & Frasincar 2021 are multiplicative and similarity
-    "dot_product": "dot",
-    "multiplicative": "dot",
-    "scaled": "scaled_dot",
-    "scaled_dot_product": "scaled_dot",
-    "scaled_multiplicative": "scaled_dot",
-    "bilinear": "general",
-    "learnable_weighted": "general",
-    "luong": "general",
-    "bahdanau": "additive",
-    "mlp": "additive",
-    "concatenate": "concat",
-    "concatenation": "concat",
-    "content_based": "cosine",
-    "cosine_similarity": "cosine",
-    "similarity": "cosine",
-    "location_based": "location",
-    # normalizers
-    "soft": "softmax",
-    "entmax": "entmax15",
-    "off_by_one": "sink",
-    "softmax1": "sink",
-    "gumbel_softmax": "gumbel",
-    # kinds of models
-    "attentionseq2seq": "attention",
-    "attention_seq2seq": "attention",
-    "peekyseq2seq": "peeky",
-    "peeky_seq2seq": "peeky",
-    "seq2seq": "plain",
-    "rnnsearch": "bahdanau",
-}
+ALIASES = {other: term.name for term in TERMS if term.name for other in term.names}
+ALIASES["rnnsearch"] = "bahdanau"  # as a model; as a score, bahdanau is additive
 """Other names of the literature, and what they are called here. Hyphens and case do not matter."""
 
 
