@@ -151,7 +151,7 @@ TERMS = (
         "뉴럴 튜링 머신",
         also=("NTM", "신경 튜링 기계", "memory", "메모리"),
     ),
-    Term("dimension", "차원", also=("width", "size"), avoid=("너비", r"폭(?![넓발])")),
+    Term("dimension", "차원", also=("width", "size"), avoid=("너비", r"(?<!에)폭(?![넓발])")),
     Term("guide", "가이드", avoid=("안내서",)),
     # models
     Term(

@@ -46,7 +46,7 @@ PAGE = {
         "비용도 있습니다.",
         glossary="모든 용어와 다른 이름: {links}.",
         rooms="전시실",
-        cost="길이 {length} × {length}, 너비 {width}에서 {ours} ms: torch의 일반 어텐션이 걸리는 "
+        cost="길이 {length} × {length}, {width}차원에서 {ours} ms: torch의 일반 어텐션이 걸리는 "
         "시간의 {ratio}배",
     ),
 }
@@ -57,7 +57,7 @@ ROOMS = {  # by the first word of the keys of their exhibits
     "score": {"en": "Score functions", "ko": "점수 함수"},
     "normalizers": {"en": "Normalizers", "ko": "정규화"},
     "masks": {"en": "Masks", "ko": "마스크"},
-    "local": {"en": "Local and hard", "ko": "지역·하드 어텐션"},
+    "local": {"en": "Local and hard", "ko": "로컬·하드 어텐션"},
     "several": {"en": "Several heads", "ko": "여러 헤드"},
     "positions": {"en": "Positions", "ko": "위치"},
     "efficient": {"en": "Efficient", "ko": "효율적인 어텐션"},
@@ -111,7 +111,7 @@ EXHIBITS = {
         ko=("내적", PAIR["ko"])),
     "score-scaled-dot": _both("f(q, k) = q · k / √d", "Vaswani et al. 2017",
         en=("Scaled dot", PAIR["en"]),
-        ko=("스케일드 내적", PAIR["ko"])),
+        ko=("스케일드 닷 프로덕트", PAIR["ko"])),
     "score-cosine": _both("f(q, k) = β cos(q, k)", "Graves et al. 2014",
         en=("Cosine", PAIR["en"]),
         ko=("코사인 유사도", PAIR["ko"])),
@@ -231,7 +231,7 @@ EXHIBITS = {
     "several-multi-head-head-0": _both(("head = attend(Q W_Q, K W_K, V W_V)",
         "헤드 = attend(Q W_Q, K W_K, V W_V)"), "Vaswani et al. 2017",
         en=("Multi-head, head 0", "Each head has its own projection of the words."),
-        ko=("멀티 헤드, 헤드 0", "헤드마다 단어를 따로 투영합니다.")),
+        ko=("멀티헤드, 헤드 0", "헤드마다 단어를 따로 투영합니다.")),
     "several-grouped-query-head-0": _both(("heads share keys and values",
         "여러 헤드가 키와 밸류를 함께 씀"), "Ainslie et al. 2023",
         en=("Grouped-query, head 0", "Four heads, one set of keys."),
