@@ -41,9 +41,17 @@ class Handmade(Projected):
         return torch.softmax(q @ k.mT, -1) @ v
 
 
-class HandmadeAttention(nn.Module):
+class Logarithm(Projected):
+    """Weights that no softmax gives."""
+
     def forward(self, x: Tensor) -> Tensor:
-        return F.softmax(x @ x.mT, -1) @ x
+        q, k, v = self.project(x)
+        return torch.log_softmax(q @ k.mT, -1).exp() @ v
+
+
+class LogarithmAttention(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.log_softmax(x @ x.mT, -1).exp() @ x
 
 
 class TorchSelf(nn.Module):
@@ -78,8 +86,8 @@ class AttentionBlock(Block): ...
 
 
 NAMES = [("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("to_qkv",), ("wq", "wk", "wv")]
-RECORDED = (Kernel, TorchSelf, MultiHeadAttention, EfficientAttention, LocalAttention)
-MISSED = (Handmade, HandmadeAttention)
+RECORDED = (Kernel, Handmade, TorchSelf, MultiHeadAttention, EfficientAttention, LocalAttention)
+MISSED = (Logarithm, LogarithmAttention)
 NEITHER = (nn.Linear, AttentionNorm)
 
 

@@ -2,9 +2,9 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,14 @@ class LayerInputs(NamedTuple):
         return self._replace(inputs=(query, key, value))
 
 
+class Growing(Protocol):
+    """What several calls share that are steps of one."""
+
+    def grow(self, record: "CallRecord") -> None:
+        """Let the record of the first step be of all steps so far."""
+        ...
+
+
 @dataclass(eq=False)
 class CallRecord:
     """An attention call, by reference: nothing is computed for it until its map is read.
@@ -70,6 +78,9 @@ class CallRecord:
         has_batch: whether the first leading dimension of the map is the batch
         layer: what the projections of the module received, if a trace asked for it
         output_gradient: ∂L/∂output, if a trace asked for it and backward has run
+        about: more of its provenance
+        grows: what lets a record of an earlier call be of this one too, if this one goes on from it
+        discarded: filled when the call turns out not to be attention of queries to keys
         result: the tensor that the model goes on with, and what makes the output of it, if the
             output is a view that no gradient reaches
         attached: the tensor of the autograd graph, if a trace asked for its gradient
@@ -90,6 +101,9 @@ class CallRecord:
     has_batch: bool = True
     layer: LayerInputs | None = None
     output_gradient: Tensor | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+    grows: "Growing | None" = None
+    discarded: list[bool] = field(default_factory=list)
     result: tuple[Tensor, Callable[[Tensor], Tensor]] | None = None
     attached: Tensor | None = None
 
@@ -159,7 +173,7 @@ class CallRecord:
         if self._made is None or self._made[0] != now:
             with self._grad_mode():
                 map = self.make_map(self.request)
-            changed = self._changed()
+            changed = [name for name in self._changed() if name != "output"]
             if changed and not self._still_true(map):
                 raise RuntimeError(
                     f"{' and '.join(changed)} of this call changed in place after it, so its map "
@@ -297,7 +311,7 @@ class CallRecord:
             about["mask"] = None if request.mask is None else repr(request.mask)
             if request.dropout:
                 about["dropout"] = request.dropout
-        return about
+        return about | self.about
 
 
 def _reshaped(rows: Tensor, leading: tuple[int, int]) -> Tensor:

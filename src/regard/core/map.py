@@ -1,5 +1,6 @@
 """The attention map W, computed row by row on access."""
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral
@@ -221,6 +222,15 @@ class AttentionMap(Rows):
         rows = range(self.shape[-2])
         (found,) = _join(self._each(entropy, rows), len(rows), -1)
         return found
+
+    def received(self) -> Tensor:
+        """The weights that each key receives, summed over the queries, (..., N).
+
+        What eviction of a cache goes by: a key that receives nothing is not missed.
+        """
+        rows = range(self.shape[-2])
+        parts = self._each(lambda block: (block.sum(-2, dtype=precise(block.dtype)),), rows)
+        return functools.reduce(torch.add, (part for (part,) in parts))
 
     def pooled(self, size: int) -> Tensor:
         """Max-pool to at most size × size, so that a single spike stays visible.

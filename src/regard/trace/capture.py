@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.observer import Recorder, observe
+from regard.attention.observer import Recorder, observe, unobserved
 from regard.attention.record import CallRecord, Freezer, LayerInputs
 from regard.core.blocks import in_functorch
 from regard.core.request import Request
-from regard.layers.role import SELF
+from regard.layers.role import ENCODER_DECODER, SELF
 from regard.trace.call import Call, Inputs
 from regard.trace.forward import Forward
+from regard.trace.generation import Generation
 from regard.trace.missed import (
     OUTSIDE,
     Missed,
@@ -26,7 +27,7 @@ from regard.trace.missed import (
     is_recomputed,
     recorded,
 )
-from regard.trace.modules import Modules, inner_module, without_fast_paths
+from regard.trace.modules import Modules, inner_module, is_third_party, without_fast_paths
 from regard.trace.projections import ProjectionInputs, find_output, find_projections
 from regard.trace.trace import Trace
 
@@ -41,9 +42,10 @@ def capture(model: Any = None, *, inputs: bool = False, gradients: bool = False)
     mode, where torch counts no changes): no map is computed until it is read, and the output of
     the model is the same to the last bit. Calls in the same thread are recorded: those of this
     library, of torch (`nn.MultiheadAttention`, `nn.Transformer`,
-    `F.scaled_dot_product_attention`) and of transformers. Others, such as a compiled graph or a
-    softmax that the model computes itself, cannot be recorded: a warning and `trace.missed` name
-    the modules that look like attention, ran, and were not recorded, with the reason.
+    `F.scaled_dot_product_attention`), of transformers, and attention that a model writes out, a
+    softmax and its product with values. Others, such as those of a compiled graph, cannot be
+    recorded: a warning and `trace.missed` name the modules that look like attention, ran, and were
+    not recorded, with the reason.
 
     >>> import regard
     >>> from regard.layers import MultiHeadAttention
@@ -110,11 +112,18 @@ class CallRecorder(Recorder):
         super().__init__()
         self.modules, self.watch, self.projections = modules, watch, projections
         self.gradients, self.freeze = gradients, Freezer()
+        self.generation = Generation(lambda call: modules.role(call.module) is ENCODER_DECODER)
 
     def notify(self, call: CallRecord) -> None:
         """Keep a call, unless it is recomputed in backward or belongs to a functorch transform."""
         if is_recomputed() or in_functorch():
             return
+        recorded()
+        plain = self.projections is None and not self.gradients and is_third_party(call.module)
+        joins = plain or call.grows is not None
+        with unobserved():
+            if joins and self.generation.joins(call):
+                return
         record, ids = call.kept(self.freeze), self.modules.ids
         if self.projections is not None:
             record.layer = self.projections.of(call.module, self.freeze)
@@ -127,7 +136,8 @@ class CallRecorder(Recorder):
                 )
             call.keep_gradient(record)
         self.calls.append(record)
-        recorded()
+        if joins:
+            self.generation.note(record)
         if ids and id(call.module) not in ids and (caller := calling_frame(ids)) is not None:
             self.watch.report(caller, OUTSIDE)
 
@@ -137,6 +147,7 @@ class Captured(Trace):
 
     def __init__(self, recorder: CallRecorder, modules: Modules) -> None:
         self._recorder, self._modules = recorder, modules
+        self._records: list[CallRecord] = []
         self._found: list[Call] = []
         self._seen = 0
         self._counts: dict[str, int] = {}
@@ -149,7 +160,14 @@ class Captured(Trace):
         """The calls so far, in order."""
         new = self._recorder.calls[self._seen :]
         self._seen += len(new)
-        self._found += [call for each in new if (call := self._call(each))]
+        for place, (record, call) in enumerate(zip(self._records, self._found, strict=True)):
+            if record.shape[-2:] != call.shape[-2:]:  # a generation went on
+                self._found[place] = self._call(record, call.name)
+        for record in new:
+            name = None if record.discarded else self._name(record)
+            if name is not None:
+                self._records.append(record)
+                self._found.append(self._call(record, name))
         return self._found
 
     @calls.setter
@@ -190,7 +208,7 @@ class Captured(Trace):
     @property
     def missed(self) -> list[Missed]:
         """The modules so far that look like attention, ran, and were not recorded."""
-        recorded = {id(each.module) for each in self._recorder.calls}
+        recorded = {id(each.module) for each in self._recorder.calls if not each.discarded}
         return [
             Missed(self._modules.name(module) or class_name(module), class_name(module), reason)
             for module, reason in self._recorder.watch.missed(recorded)
@@ -226,23 +244,26 @@ class Captured(Trace):
         if self._modules.third_party:
             return (
                 "no call of F.scaled_dot_product_attention, nn.MultiheadAttention, transformers' "
-                "attention interface or regard.attend was made in this block and thread; a softmax "
-                "that a model computes itself is not seen"
+                "attention interface or regard.attend was made in this block and thread, and no "
+                "softmax became the weights of values"
             )
         return "no attention was computed in this block and thread; was the model called in it?"
 
-    def _call(self, record: CallRecord) -> Call | None:
-        module = record.module
-        name = self._modules.name(module)
+    def _name(self, record: CallRecord) -> str | None:
+        """The name of the call; None if it is of another model."""
+        name = self._modules.name(record.module)
         if name is None and self._modules.model is None:
             name = "attend" if isinstance(record.source, Request) else record.path
-        if name is None:  # of another model
+        if name is None:
             return None
-        role = self._modules.role(module)
         name = f"{name}.{record.part}" if record.part else name
         count = self._counts[name] = self._counts.get(name, 0) + 1
+        return name if count == 1 else f"{name}#{count}"
+
+    def _call(self, record: CallRecord, name: str) -> Call:
+        role = self._modules.role(record.module)
         return Call(
-            name if count == 1 else f"{name}#{count}",
+            name,
             record.by_head(),
             role.queries,
             role.keys,

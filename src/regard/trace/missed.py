@@ -35,7 +35,7 @@ REASONS = (
     (re.compile(r"flex_attention"), "uses flex_attention"),
     (re.compile(r"flash_attn_\w*func"), "uses flash_attn"),
     (re.compile(r"memory_efficient_attention"), "uses memory_efficient_attention"),
-    (re.compile(r"(?i)softmax"), "computes softmax in its own code"),
+    (re.compile(r"(?i)softmax"), "computes softmax in its own code, and not as weights · values"),
     (LINEAR, RECURRENT),
 )
 """What the code of a module mentions, and what that says about it."""
@@ -197,6 +197,7 @@ class _Run:
 
     def __init__(self, module: nn.Module) -> None:
         self.module, self.is_complete = module, False
+        self.softmaxes: set[object] = set()  # in its own code, that did not become attention
 
 
 _running: ContextVar[_Run | None] = ContextVar("running", default=None)
@@ -207,6 +208,25 @@ def recorded() -> None:
     run = _running.get()
     if run is not None:
         run.is_complete = True
+
+
+def running() -> _Run | None:
+    """The call of the innermost watched module that is running."""
+    return _running.get()
+
+
+def softmax_began(token: object) -> None:
+    """Note that the module that is running computed a softmax in its own code."""
+    run = _running.get()
+    if run is not None:
+        run.softmaxes.add(token)
+
+
+def softmax_ended(token: object) -> None:
+    """Note that a softmax was recorded, or is not attention."""
+    run = _running.get()
+    if run is not None:
+        run.softmaxes.discard(token)
 
 
 def is_recomputed() -> bool:
@@ -244,7 +264,7 @@ def watched(method: Callable, module: nn.Module | None = None) -> Callable:
         if above is not None:
             above.is_complete = True
         for each in [] if is_recomputed() else watches:
-            each.ended(owner, run.is_complete)
+            each.ended(owner, run.is_complete and not run.softmaxes)
         return result
 
     # a code object of its own: torch.compile limits the number of graphs for each

@@ -77,9 +77,9 @@ class Modules:
                 self.multi_head += some
             elif issubclass(kind, nn.TransformerEncoderLayer):
                 self.has_fast = True
-            elif _is_third_party(kind):
+            elif is_third_party_class(kind):
                 self.third_party.add(kind)
-        if self.opaque or any(map(_is_third_party, kinds)):
+        if self.opaque or any(map(is_third_party_class, kinds)):
             self.attention = find_attention(kinds)
 
     @property
@@ -126,14 +126,16 @@ class Modules:
         """Let the attention of the model notify observers until the block ends."""
         fast = self.has_fast or self.multi_head
         early = not fast and any(map(binds_early, self.third_party))
-        with reported(self._forwards(), self.multi_head), EarlyBound() if early else nullcontext():
+        own = self.third_party if self.third_party or self.model is None else None
+        calls = reported(self._forwards(), self.multi_head, own)
+        with calls, EarlyBound() if early else nullcontext():
             yield
 
     def _forwards(self) -> dict[Place, Wrap]:
         """The methods to replace, so that calls have the name of a module and none is missed."""
         found: dict[Place, Wrap] = {(kind, "forward"): observed for kind in self.third_party}
         for module in self.attention.values():
-            if _is_third_party(type(module)):
+            if is_third_party_class(type(module)):
                 found[type(module), "forward"] = watched
         for module in (*self.attention.values(), *self.opaque):
             own = module.__dict__
@@ -143,7 +145,12 @@ class Modules:
         return found
 
 
-def _is_third_party(kind: type) -> bool:
+def is_third_party(module: nn.Module | None) -> bool:
+    """Whether a module is neither torch's nor ours."""
+    return module is not None and is_third_party_class(type(module))
+
+
+def is_third_party_class(kind: type) -> bool:
     """Whether a class or one that it is derived from is neither torch's nor ours."""
     names = {base.__module__.partition(".")[0] for base in kind.__mro__}
     return not names <= {"torch", "regard", "builtins", "typing", "abc"}

@@ -28,6 +28,7 @@ from regard.core.mask import Mask, causal, visible
 from regard.core.normalize import Normalizer
 from regard.core.request import Request
 from regard.layers.role import DECODER_SELF, ENCODER_DECODER, AttentionRole
+from regard.trace.adapters import own_code
 
 CROSS = "cross_attentions"
 """What transformers calls the attention from target to source, among a model's outputs."""
@@ -328,10 +329,12 @@ def _observed(
             reject_edit(listening, f"{function.__name__} takes no mask; use 'eager' or 'sdpa'")
         if not eager:
             return function(module, *args, **options)
-        with unobserved():
-            output, weights = function(module, *args, **options)
-        arguments = inspect.signature(function).bind(module, *args, **options).arguments
-        notify(listening, _eager_call(function, arguments, output))
+        before = own_code.count()
+        output, weights = function(module, *args, **options)
+        if own_code.count() == before:  # no softmax of it became the weights of values
+            arguments = inspect.signature(function).bind(module, *args, **options).arguments
+            if {"query", "key", "value"} <= arguments.keys():
+                notify(listening, _eager_call(function, arguments, output))
     return output, weights
 
 

@@ -28,6 +28,7 @@ from regard.attention.observer import (
     edit_request,
     notify,
     observers,
+    reject_edit,
     unobserved,
 )
 from regard.attention.record import CallRecord
@@ -36,7 +37,7 @@ from regard.core.mask import Mask, causal, visible
 from regard.core.normalize import softmax
 from regard.core.request import Request, make_request
 from regard.system.torch_internals import NATIVE_ENCODER_LAYER, NATIVE_MULTI_HEAD
-from regard.trace.adapters import hugging_face, multi_head
+from regard.trace.adapters import hugging_face, kernels, multi_head, own_code, recurrences
 
 Place = tuple[Any, str]
 Wrap = Callable[[Callable], Callable]
@@ -109,21 +110,29 @@ REPORTS: dict[Place, Callable[..., CallRecord]] = {
 
 @contextmanager
 def reported(
-    forwards: Mapping[Place, Wrap], multi_head: Iterable[nn.MultiheadAttention]
+    forwards: Mapping[Place, Wrap],
+    multi_head: Iterable[nn.MultiheadAttention],
+    kinds: Iterable[type] | None = None,
 ) -> Iterator[None]:
     """Let torch's and transformers' attention notify observers until the block ends.
 
     Args:
         forwards: the methods of modules to replace, with what makes their replacements
         multi_head: modules of torch, to which calls with their weights are attributed
+        kinds: classes that may compute attention in their own code; None if there are none
     """
     _owners.update({id(module.out_proj.weight): module for module in multi_head})
     patches = {**_PATCHES, **hugging_face.patches(), **forwards}
+    if kinds is not None:
+        patches |= {**own_code.patches(kinds), **recurrences.patches(kinds)}
+        for place, report in kernels.places(kinds).items():
+            patches[place] = _both(_reporting(report), forwards.get(place))
     with _lock:
         for place, wrap in patches.items():
             _patch(place, wrap)
     try:
-        yield
+        with own_code.following():
+            yield
     finally:
         with _lock:
             for place in patches:
@@ -200,7 +209,11 @@ def _cells(function: FunctionType) -> list[Any]:
     return [cell.cell_contents for cell in cells if cell != CellType()]
 
 
-def _reporting(report: Callable[..., CallRecord]) -> Wrap:
+def _both(inner: Wrap, outer: Wrap | None) -> Wrap:
+    return inner if outer is None else lambda original: outer(inner(original))
+
+
+def _reporting(report: Callable[..., CallRecord | None]) -> Wrap:
     """Make a function notify observers of its calls."""
 
     def wrap(original: Callable) -> Callable:
@@ -212,6 +225,8 @@ def _reporting(report: Callable[..., CallRecord]) -> Wrap:
             with unobserved():
                 output = original(*args, **options)
             made = report(output, *args, **options)
+            if made is None:
+                return output
             owner = _owner(made)
             with nullcontext() if owner is None else calling(owner):
                 if any_edits(listening):
@@ -243,7 +258,9 @@ def _edited(
 ) -> tuple[Any, CallRecord]:
     """The output and the call after the edits of the observers."""
     request = call.request
-    assert request is not None
+    if request is None:
+        reject_edit(listening, f"{call.path} takes no mask")
+        return output, call
     edited = edit_request(listening, request)
     if edited is request:
         return output, call
