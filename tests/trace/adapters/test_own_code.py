@@ -199,6 +199,7 @@ def test_the_map_of_attention_written_by_hand_is_its_weights(kind, train):
     assert torch.equal(call.map.dense(), model.weights)
     assert call.verify() < 1e-6
     assert (trace.missed, call.provenance["path"]) == ([], "softmax")
+    assert ("sink" in call.provenance) == (kind is Sink)
     if kind is not InPlace:
         during.sum().backward()
         assert call.gradient.shape == call.shape

@@ -193,6 +193,8 @@ class _Following:
             result, rows = _edited(listening, layout, product, rows, drops=drops, result=result)
         dropped = layout.rows(product.left.detach()) if drops else None
         record = layout.record(rows, product, result, dropped)
+        if rows.shape[-1] < weights.tensor.shape[weights.dim]:
+            record.about["sink"] = "the rest of each row"
         notify(listening, record)
         self.count += 1
         self.outputs = [*self.outputs[-3:], (record, result, missed.running())]
