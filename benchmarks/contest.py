@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
 Job = Callable[[], Tensor]
 
 
