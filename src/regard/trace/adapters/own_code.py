@@ -61,6 +61,7 @@ class _Weights(NamedTuple):
     before: Tensor  # the same without dropout, in the layout of `tensor`
     shape: torch.Size  # of the softmax
     token: object
+    sink: bool = False  # whether a column of the softmax was dropped
 
     def dim_of(self, view: Tensor) -> int | None:
         """The dimension of a view that is the one of the softmax, or that without a sink."""
@@ -74,6 +75,10 @@ class _Weights(NamedTuple):
             or (view.shape[dim] == size - 1 > 0 and view.stride(dim) == stride)
         ]
         return alike[-1] if alike else None
+
+    def drops_sink(self, view: Tensor, dim: int | None) -> bool:
+        """Whether a view, or what it is a view of, has fewer columns than the softmax."""
+        return self.sink or (dim is not None and view.shape[dim] < self.tensor.shape[self.dim])
 
     def without_dropout(self, view: Tensor) -> Tensor:
         """A view of the weights, as they were before dropout."""
@@ -134,7 +139,9 @@ class _Following:
             if before.stride() != result.stride():
                 return
         shape = weights.shape if result.shape == weights.shape else result.shape
-        self._add(_Weights(result, dim, before, shape, weights.token))
+        self._add(
+            _Weights(result, dim, before, shape, weights.token, weights.drops_sink(view, dim))
+        )
 
     def _add(self, weights: _Weights) -> None:
         pointer = _pointer(weights.tensor)
@@ -193,7 +200,7 @@ class _Following:
             result, rows = _edited(listening, layout, product, rows, drops=drops, result=result)
         dropped = layout.rows(product.left.detach()) if drops else None
         record = layout.record(rows, product, result, dropped)
-        if rows.shape[-1] < weights.tensor.shape[weights.dim]:
+        if weights.drops_sink(product.left, product.contracted_dim()):
             record.about["sink"] = "the rest of each row"
         notify(listening, record)
         self.count += 1
