@@ -78,7 +78,7 @@ samples: $(INSTALLED) ## train the small models that come with regard; SAMPLES=d
 reference: $(INSTALLED) ## write the generated pages of docs/: commands, recipes, keys
 	@$(BIN)/python -m docs.tools.reference
 
-architectures: $(INSTALLED) ## try every architecture of transformers, write docs/hugging_face.md; NAMES="bert llama" prints
+architectures: $(INSTALLED) ## try every architecture of transformers, into docs/hugging_face.md; NAMES="bert llama": those
 	@$(BIN)/python -m docs.tools.architectures $(NAMES)
 
 runs/%/model.safetensors:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,10 @@ ATTENTIONS = (
 )
 HEADS = ("ForConditionalGeneration", "ForMaskedLM", "ForCausalLM", "LMHeadModel", "Model")
 """Endings of the classes of a folder, in the order in which they are tried."""
+
+
+class OutOfTime(BaseException):  # which no check catches
+    """An architecture took longer than `SECONDS`."""
 
 
 @dataclass
@@ -222,7 +226,8 @@ def _maps(eager: Any, ours: Any, inputs: dict[str, Any]) -> str:
     if not len(trace):
         return f"none{missed}" if missed else "no attention"
     output = _forward(eager, inputs, output_attentions=True)
-    expected = [map for name in ATTENTIONS for map in _tensors(output.get(name))]
+    named = output if isinstance(output, dict) else {}
+    expected = [map for name in ATTENTIONS for map in _tensors(named.get(name))]
     recorded = [call.map.dense() for call in trace.calls]
     left, equal = list(recorded), 0
     for map in expected:
@@ -244,7 +249,7 @@ def _maps(eager: Any, ours: Any, inputs: dict[str, Any]) -> str:
 def _tensors(maps: Any) -> Iterator[Tensor]:
     if isinstance(maps, Tensor):
         yield maps
-    elif maps is not None:
+    elif isinstance(maps, list | tuple):
         for each in maps:
             yield from _tensors(each)
 
@@ -339,13 +344,13 @@ def limited(name: str) -> Row:
     """Try an architecture for `SECONDS` at most."""
 
     def stop(*_: Any) -> None:
-        raise TimeoutError
+        raise OutOfTime
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(SECONDS)
     try:
         return attempt(name)
-    except TimeoutError:
+    except OutOfTime:
         return Row(name, note=f"not tried: it takes over {SECONDS} seconds")
     except Exception as error:
         return Row(name, note=f"not tried: {_reason(error)}")
@@ -408,16 +413,26 @@ def _kind_of_maps(maps: str) -> str:
     return "equal" if maps.startswith("equal") else "verified" if "verified" in maps else "other"
 
 
+def read_table() -> dict[str, Row]:
+    """The rows of the page, by the name of the folder."""
+    lines = PAGE.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0].splitlines()
+    found = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+    rows = [Row(*cells) for cells in found if len(cells) == len(fields(Row))]
+    return {row.name: row for row in rows[2:]}  # after the heading
+
+
 def main(names: Sequence[str]) -> None:
-    """Try architectures by name, or all; the table of all is written into the page."""
-    rows = try_all(
+    """Try architectures, all or those named, and write their rows into the page."""
+    rows = read_table() if names else {}
+    for row in try_all(
         list(names) or architectures(),
         lambda row: print("  ".join(str(v) for v in asdict(row).values() if v), flush=True),
-    )
-    if not names:
-        text = PAGE.read_text(encoding="utf-8")
-        before, after = text.split(BEGIN)[0], text.split(END)[1]
-        PAGE.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}", encoding="utf-8")
+    ):
+        rows[row.name] = row
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    page = table([rows[name] for name in sorted(rows)])
+    PAGE.write_text(f"{before}{BEGIN}\n\n{page}\n\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
