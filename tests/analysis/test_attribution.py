@@ -239,6 +239,10 @@ def test_what_is_missing_is_said():
     with pytest.raises(ValueError, match=r"capture\(model, gradients=True\)"):
         attribute(plain, 3)
     trace = captured(model, IDS)
+    with pytest.raises(ValueError, match="trace of capture"):
+        attribute(trace.of(0), 3)
+    attribute(trace, 3)
+    assert torch.equal(attribute(trace.of(0)), attribute(trace))
     with pytest.raises(ValueError, match="did you mean 'input_gradient'"):
         attribute(trace, 3, "gradients")
     with pytest.raises(ValueError, match="scalar of the model's output"):

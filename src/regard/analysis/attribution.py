@@ -136,7 +136,12 @@ class Question:
     def __post_init__(self) -> None:
         self.steps = self.trace.stitched()
         self.embedded_gradient: Tensor | None = None
-        if self.target is not None and isinstance(self.trace, Captured) and self.trace.forward:
+        if self.target is not None:
+            if not isinstance(self.trace, Captured):
+                raise ValueError(
+                    "a target needs the trace of capture(model, gradients=True) itself, got "
+                    f"{type(self.trace).__name__}; without one, call backward() and give no target"
+                )
             scalar = scalar_of(self.trace, self.target)
             self.embedded_gradient = self.trace.differentiate(scalar)
 

@@ -1,9 +1,11 @@
 """The decision of a loaded model at one word, from the words that a person names."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, nn
 
 from regard.analysis.why import Decision, Why, explain_decision
 from regard.decoding import Hypothesis
@@ -11,8 +13,23 @@ from regard.tasks.language import TextGenerator
 from regard.tasks.predictor import Predictor
 from regard.tasks.pretrained import PretrainedPredictor
 from regard.tasks.translator import Translator
+from regard.trace import Trace
 
-Decode = Callable[[Sequence[int]], str]
+
+class Writer(NamedTuple):
+    """What writes the tokens of a text, one after the other."""
+
+    model: nn.Module
+    run: Callable[[list[int]], Any]  # the model itself, after these ids
+    logits: Callable[[Any], Tensor]  # of the next token, (vocabulary,), from its output
+    encode: Callable[[str], list[int]]
+    decode: Callable[[list[int]], str]
+    tokens: Callable[[list[int]], list[str]]
+
+    @torch.no_grad()
+    def scores(self, ids: list[int]) -> Tensor:
+        """The logits of the token after these."""
+        return self.logits(self.run(ids)).clone()
 
 
 def why(
@@ -62,20 +79,32 @@ def decision(
         raise ValueError("give said, or at for its number, not both")
     asked = said if at is None else at
     if isinstance(predictor, Translator):
-        return _translated(predictor, text, asked, instead, written)
-    if isinstance(predictor, TextGenerator) and at is None:
-        return _continued_run(predictor, text, said, instead)
-    if isinstance(predictor, PretrainedPredictor) and predictor.kind == "causal":
-        return _continued_checkpoint(predictor, text, asked, instead, written)
+        return _of_translator(predictor, text, asked, instead, written)
     if isinstance(predictor, PretrainedPredictor) and predictor.kind == "encoder_decoder":
-        return _translated_checkpoint(predictor, text, asked, instead, written)
+        return _of_encoder_decoder(predictor, text, asked, instead, written)
+    if isinstance(predictor, TextGenerator):
+        device, tokenizer = predictor.device, predictor.tokenizer
+        run = partial(_run_ids, predictor.model, device)
+        head = predictor.model.output
+        writer = Writer(
+            predictor.model, run, lambda output: head(output[0, -1]),
+            lambda text: list(tokenizer.encode(text)), tokenizer.decode, tokenizer.tokens,
+        )  # fmt: skip
+        return _continued(writer, text, asked, instead, written, lambda ids: [False] * len(ids))
+    if isinstance(predictor, PretrainedPredictor) and predictor.kind == "causal":
+        predictor.encode(text)  # checks its length
+        run = partial(_run_ids, predictor.model, predictor.device)
+        writer = Writer(
+            predictor.model, run, _last_logits, lambda text: predictor.tokenizer(text)["input_ids"],
+            predictor.tokenizer.decode, predictor.tokens,
+        )  # fmt: skip
+        return _continued(writer, text, asked, instead, written, predictor.special)
     raise ValueError(
-        "why is about written words: expected a model that writes, and said or neither for a run "
-        f"of the task language, got {type(predictor).__name__} and at={at}"
+        f"why is about written words: expected a model that writes, got {type(predictor).__name__}"
     )
 
 
-def _translated(
+def _of_translator(
     predictor: Translator,
     text: str,
     said: str | int | None,
@@ -83,198 +112,134 @@ def _translated(
     written: Sequence[int] | None,
 ) -> Decision:
     model, target = predictor.model, predictor.target
-    own = (
-        predictor.search([text], beam=5)[0][0] if written is None else Hypothesis(tuple(written), 0)
-    )
+    own = None if written is None else Hypothesis(tuple(written), 0.0)
+    own = predictor.search([text], beam=5)[0][0] if own is None else own
     trace = predictor.trace(text, written=own)
-    source = torch.tensor([predictor._encode(text)], device=model.output.weight.device)
-    lengths = torch.tensor([source.shape[1]], device=source.device)
+    source = torch.tensor([predictor._encode(text)], device=predictor.device)
+    lengths = torch.tensor([source.shape[1]], device=predictor.device)
 
     def run(ids: list[int]) -> Any:
-        before = torch.tensor([[target.bos, *ids]], device=source.device)
-        return model(source, lengths, before)
+        return model(source, lengths, torch.tensor([[target.bos, *ids]], device=predictor.device))
 
-    def logits(output: Any) -> torch.Tensor:
-        return model.output(output[0, -1])
-
-    def encode(word: str) -> list[int]:
-        return list(target.encode(word))
-
-    log_probabilities = trace.about["log_probabilities"]["target"]
-    ids, pair = _in_written(
-        own.tokens, log_probabilities, target.decode, encode, run, logits, said, instead
-    )
+    writer = Writer(
+        model, run, lambda output: model.output(output[0, -1]),
+        lambda word: list(target.encode(word)), target.decode, target.tokens,
+    )  # fmt: skip
     tokens: list[str] = trace.tokens["source"]
     special = [token[:1] + token[-1:] == "<>" for token in tokens]
-    before = target.decode(ids)
-    return Decision(
-        model, lambda: run(ids), logits, len(ids), text, before, tokens, special, *pair,
-        target.tokens,
-    )  # fmt: skip
+    return _written(writer, text, trace, own.tokens, tokens, special, said, instead)
 
 
-def _translated_checkpoint(
+def _of_encoder_decoder(
     predictor: PretrainedPredictor,
     text: str,
     said: str | int | None,
     instead: str | None,
     written: Sequence[int] | None,
 ) -> Decision:
-    model, tokenizer = predictor.model, predictor.tokenizer
-    inputs = predictor.encode(text)
+    model, tokenizer, inputs = predictor.model, predictor.tokenizer, predictor.encode(text)
     trace = predictor.trace(text, written=written)
-    written = trace.about["written"]
+    source, first = inputs["input_ids"][0].tolist(), predictor.first_id()
 
     def run(ids: list[int]) -> Any:
-        before = torch.tensor([[predictor.first_id(), *ids]], device=predictor.device)
+        before = torch.tensor([[first, *ids]], device=predictor.device)
         return model(**inputs, decoder_input_ids=before)
 
-    def encode(word: str) -> list[int]:
-        return tokenizer(text_target=word, add_special_tokens=False)["input_ids"]
-
-    def decode(ids: Sequence[int]) -> str:
-        return tokenizer.decode(list(ids), skip_special_tokens=True)
-
-    log_probabilities = trace.about["log_probabilities"]["target"]
-    ids, pair = _in_written(
-        written, log_probabilities, decode, encode, run, _last_logits, said, instead
-    )
-    source = inputs["input_ids"][0].tolist()
-    return Decision(
-        model, lambda: run(ids), _last_logits, len(ids), text, decode(ids),
-        predictor.tokens(source), predictor.special(source), *pair, predictor.tokens,
+    writer = Writer(
+        model, run, _last_logits,
+        lambda word: tokenizer(text_target=word, add_special_tokens=False)["input_ids"],
+        partial(tokenizer.decode, skip_special_tokens=True), predictor.tokens,
     )  # fmt: skip
+    tokens, special = predictor.tokens(source), predictor.special(source)
+    written = trace.about["written"]
+    return _written(writer, text, trace, written, tokens, special, said, instead)
 
 
-def _continued_checkpoint(
-    predictor: PretrainedPredictor,
-    text: str,
-    said: str | int | None,
-    instead: str | None,
-    written: Sequence[int] | None,
-) -> Decision:
-    model, tokenizer = predictor.model, predictor.tokenizer
-    prompt = predictor.encode(text)["input_ids"][0].tolist()
-
-    def run(ids: list[int]) -> Any:
-        return model(input_ids=torch.tensor([ids], device=predictor.device))
-
-    def encode(text: str) -> list[int]:
-        return tokenizer(text)["input_ids"]
-
-    if isinstance(said, int):
-        own = list(written or ())
-        if not 0 <= said < len(own):
-            raise ValueError(f"at should be from 0 to {len(own) - 1}, in written=, got {said}")
-        other = None if instead is None else tokenizer(instead)["input_ids"]
-        ids, pair = _differing([*prompt, *own[:said]], [own[said]], other, run, _last_logits)
-    else:
-        ids, pair = _continued(prompt, text, encode, run, _last_logits, said, instead)
-    return Decision(
-        model, lambda: run(ids), _last_logits, len(ids) - 1, text, "", predictor.tokens(ids),
-        predictor.special(ids), *pair, predictor.tokens,
-    )  # fmt: skip
+def _run_ids(model: nn.Module, device: Any, ids: list[int]) -> Any:
+    return model(torch.tensor([ids], device=device))
 
 
-def _continued_run(
-    predictor: TextGenerator, text: str, said: str | None, instead: str | None
-) -> Decision:
-    model, tokenizer = predictor.model, predictor.tokenizer
-
-    def run(ids: list[int]) -> Any:
-        return model(torch.tensor([ids], device=predictor.device))
-
-    def logits(output: Any) -> torch.Tensor:
-        return model.output(output[0, -1])
-
-    def encode(text: str) -> list[int]:
-        return list(tokenizer.encode(text))
-
-    prompt = encode(text)
-    if not prompt:
-        raise ValueError(f"there are no tokens in {text!r}: expected a text")
-    ids, pair = _continued(prompt, text, encode, run, logits, said, instead)
-    return Decision(
-        model, lambda: run(ids), logits, len(ids) - 1, text, "", tokenizer.tokens(ids),
-        [False] * len(ids), *pair, tokenizer.tokens,
-    )  # fmt: skip
-
-
-def _last_logits(output: Any) -> torch.Tensor:
+def _last_logits(output: Any) -> Tensor:
     return output.logits[0, -1]
 
 
-@torch.no_grad()
-def _in_written(
+def _written(
+    writer: Writer,
+    text: str,
+    trace: Trace,
     written: Sequence[int],
-    log_probabilities: Sequence[float],
-    decode: Decode,
-    encode: Callable[[str], list[int]],
-    run: Callable[[list[int]], Any],
-    logits: Callable[[Any], torch.Tensor],
+    source: list[str],
+    special: list[bool],
     said: str | int | None,
     instead: str | None,
-) -> tuple[list[int], tuple[int, int]]:
-    """The ids before the first token in which two words differ, and these tokens."""
-    written = list(written)
-    if not isinstance(said, str):
-        first = min(range(len(written)), key=lambda t: log_probabilities[t])
-        first = first if said is None else said
-        word = written[first : first + 1]
-        if not word:
-            raise ValueError(f"at should be from 0 to {len(written) - 1}, got {first}")
-    else:
-        spans = (
-            (start, stop)
-            for start in range(len(written))
-            for stop in range(start + 1, len(written) + 1)
-            if decode(written[start:stop]).strip() == said.strip()
+) -> Decision:
+    """The decision of an encoder–decoder at one of the tokens that it wrote."""
+    ids, count = list(written), len(written)
+    if isinstance(said, str):
+        spans = ((start, stop) for start in range(count) for stop in range(start + 1, count + 1))
+        first, stop = next(
+            (span for span in spans if writer.decode(ids[slice(*span)]).strip() == said.strip()),
+            (0, 0),
         )
-        first, stop = next(spans, (0, 0))
-        word = written[first:stop]
-        if not word:
-            raise ValueError(f"the model did not write {said!r}; it wrote {decode(written)!r}")
-    other = None if instead is None else encode(instead)
-    return _differing(written[:first], word, other, run, logits)
+        if not stop:
+            raise ValueError(f"the model did not write {said!r}; it wrote {writer.decode(ids)!r}")
+    else:
+        shares = trace.about["log_probabilities"]["target"]
+        first = shares.index(min(shares)) if said is None else said
+        stop = first + 1
+        if not 0 <= first < count:
+            raise ValueError(f"at should be from 0 to {count - 1}, got {first}")
+    other = None if instead is None else writer.encode(instead)
+    before, pair = _differing(writer, ids[:first], ids[first:stop], other)
+    return Decision(
+        writer.model, lambda: writer.run(before), writer.logits, len(before), text,
+        writer.decode(before), source, special, *pair, writer.tokens,
+    )  # fmt: skip
 
 
-@torch.no_grad()
 def _continued(
-    prompt: list[int],
+    writer: Writer,
     text: str,
-    encode: Callable[[str], list[int]],
-    run: Callable[[list[int]], Any],
-    logits: Callable[[Any], torch.Tensor],
-    said: str | None,
+    said: str | int | None,
     instead: str | None,
-) -> tuple[list[int], tuple[int, int]]:
-    """The ids before the first token in which two continuations differ, and these tokens."""
-    scores = logits(run(prompt))
+    written: Sequence[int] | None,
+    special: Callable[[list[int]], list[bool]],
+) -> Decision:
+    """The decision of a causal model about the token after a text, or one that it wrote then."""
+    prompt, own = writer.encode(text), list(written or ())
+    if not prompt:
+        raise ValueError(f"there are no tokens in {text!r}: expected a text")
 
     def ids_of(word: str) -> list[int]:
         """The word as the model would write it: after a space, or at once."""
-        spellings = [encode(text.rstrip() + space + word.strip()) for space in (" ", "")]
+        spellings = [writer.encode(text.rstrip() + space + word.strip()) for space in (" ", "")]
         fitting = [each[len(prompt) :] for each in spellings if each[: len(prompt)] == prompt]
         fitting = [each for each in fitting if each]
         if not fitting:
             raise ValueError(f"{word!r} does not follow the text token by token; end it at a word")
+        scores = writer.scores(prompt)
         return max(fitting, key=lambda each: float(scores[each[0]]))
 
-    word = [int(scores.argmax())] if said is None else ids_of(said)
-    other = None if instead is None else ids_of(instead)
-    return _differing(prompt, word, other, run, logits)
+    if isinstance(said, int):
+        if not 0 <= said < len(own):
+            raise ValueError(f"at should be from 0 to {len(own) - 1}, in written=, got {said}")
+        before, word = [*prompt, *own[:said]], [own[said]]
+    else:
+        before = prompt
+        word = [int(writer.scores(prompt).argmax())] if said is None else ids_of(said)
+    ids, pair = _differing(writer, before, word, None if instead is None else ids_of(instead))
+    return Decision(
+        writer.model, lambda: writer.run(ids), writer.logits, len(ids) - 1, text, "",
+        writer.tokens(ids), special(ids), *pair, writer.tokens,
+    )  # fmt: skip
 
 
-@torch.no_grad()
 def _differing(
-    before: list[int],
-    word: list[int],
-    other: list[int] | None,
-    run: Callable[[list[int]], Any],
-    logits: Callable[[Any], torch.Tensor],
+    writer: Writer, before: list[int], word: list[int], other: list[int] | None
 ) -> tuple[list[int], tuple[int, int]]:
+    """The ids before the first token in which two words differ, and these tokens."""
     if other is None:
-        scores = logits(run(before)).clone()
+        scores = writer.scores(before)
         scores[word[0]] = -torch.inf
         return before, (word[0], int(scores.argmax()))
     common = next((i for i, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), None)

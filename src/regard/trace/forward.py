@@ -41,7 +41,7 @@ class Forward:
         declared = getattr(model, "get_input_embeddings", None)
         try:
             table = None if declared is None else declared()
-        except NotImplementedError:
+        except (AttributeError, NotImplementedError):  # transformers' ways to have none
             table = None
         if isinstance(table, nn.Module):
             self._tables = [table]
@@ -98,7 +98,8 @@ class Forward:
         self.output = output
 
     def _embed(self, table: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
-        if self.embedded is not None or not torch.is_grad_enabled():
+        is_sequence = isinstance(output, Tensor) and output.dim() == 3
+        if self.embedded is not None or not is_sequence or not torch.is_grad_enabled():
             return None
         self._embedding = table
         self.embedded = output if output.requires_grad else output.requires_grad_()
