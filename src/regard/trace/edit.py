@@ -204,7 +204,7 @@ class Edits:
                 raise ValueError(
                     f"{where.name!r} has {where.first + output.shape[-2]} positions, and "
                     f"{outputs[where.name].shape[-2]} in the source; patch needs inputs of one "
-                    "length, or query= to select fewer positions than it has"
+                    "length: pad one of them"
                 )
             return other.to(output).reshape(*other.shape[:-3], *where.heads, *other.shape[-2:])
 
@@ -248,7 +248,8 @@ class Edits:
             raise ValueError(f"no module is named like {patterns}; see model.named_modules()")
         if word is not None and key is not None:
             raise ValueError("give word or key, not both: a word is a key of the source")
-        cells = None if cell is None else [cell] if isinstance(cell[0], int) else list(cell)
+        is_pair = cell is not None and len(cell) > 0 and isinstance(cell[0], int)
+        cells = None if cell is None else [cell] if is_pair else list(cell)
         keys = _listed(key if word is None else word)
         part = (_listed(head), _listed(query), keys, cells)
         self._editor.parts.append(Edit(kind, patterns, word is not None, *part, **change))
