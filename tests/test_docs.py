@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from docs.tools.pages import FENCE, ROOT
+from regard.studio import create_studio
 from regard.visual.figure.workflow import ACROSS
 
 DOCS = ROOT / "docs"
@@ -186,3 +187,46 @@ def test_the_site_is_searched_and_switches_language_from_disk(site, browser):
     page.locator(".md-search-result__link").first.wait_for()
     assert {url for url in requests if not url.startswith(("file:", "data:", "blob:"))} == set()
     page.close()
+
+
+ARTICLE = re.compile(r"<article.*?</article>", re.DOTALL)
+LARGEST = 150_000  # bytes of a chapter with its figure, beyond the theme and the search
+SLOWEST = 300  # milliseconds until the figure can be used
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["guide", "ko/guide"])
+def test_a_chapter_with_its_figure_is_small_and_quick_from_disk(site, browser, folder):
+    chapters = [page for page in (site / folder).glob("*.html") if page.stem != "index"]
+    assert len(chapters) >= 15
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
+    tab = context.new_page()
+    errors: list[str] = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    script = (site / "assets" / "figure.js").stat().st_size
+    for page in chapters:
+        (article,) = ARTICLE.findall(page.read_text("utf-8"))
+        pictures = set(re.findall(r'<img[^>]* src="([^"]+)"', article))
+        size = len(article.encode()) + sum((page.parent / name).stat().st_size for name in pictures)
+        assert size + script <= LARGEST, page
+        times = []
+        for _ in range(5):  # another process may be in the way
+            tab.goto(page.as_uri())
+            figure = tab.locator("attention-figure[data-ready]").first
+            times.append(int(figure.get_attribute("data-ready") or 0))
+            if times[-1] <= SLOWEST:
+                break
+        assert min(times) <= SLOWEST, (page, times)
+    context.close()
+    assert errors == []
+
+
+@pytest.mark.slow
+def test_the_studio_serves_the_figures_of_the_documentation(site, browser, serve, tmp_path):
+    client = serve(create_studio([], home=tmp_path, docs=site))
+    tab = browser.new_page()
+    tab.goto(f"{client.address}/docs/guide/scores.html")
+    tab.locator("attention-figure[data-ready]").wait_for()
+    tab.locator("attention-figure summary").last.click()
+    tab.locator("regard-workflow .step.context").wait_for()
+    tab.close()

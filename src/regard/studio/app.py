@@ -33,7 +33,8 @@ SECONDS = 0.5  # between looks at the log of a training
 MOST_STREAMS = 64
 KINDS = {"js": "text/javascript", "css": "text/css", "html": "text/html", "svg": "image/svg+xml"}
 DOCS_POLICY = (
-    "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 SHOWN_SETTINGS = (  # that the page has a field for; see regard.studio.settings for the others
@@ -259,7 +260,7 @@ async def _static(request: Request) -> Response:
 
 
 class Documentation(StaticFiles):
-    """The built documentation, without its scripts, since they are inline."""
+    """The built documentation, without its inline scripts: those of its files run."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
         """Return a file, with a policy of its own."""

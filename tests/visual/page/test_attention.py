@@ -26,9 +26,8 @@ IDS, KEY_IDS = torch.tensor([0, 1, 7]), torch.tensor([0, 0, 1, 1, 2])
 def run(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Call a function of JavaScript, of the module and one argument, in a page opened from disk."""
     folder = tmp_path_factory.mktemp("attention")
-    script = (
-        f"(() => {{\n{bundle('attention.js')}window.attention = modules['attention.js'];\n}})();"
-    )
+    modules = f"const modules = {{}};\n{bundle('attention.js')}"
+    script = f"(() => {{\n{modules}window.attention = modules['attention.js'];\n}})();"
     (folder / "attention.js").write_text(script, encoding="utf-8")
     (folder / "page.html").write_text('<script src="attention.js"></script>', encoding="utf-8")
     page = browser.new_page()

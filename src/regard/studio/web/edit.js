@@ -1,7 +1,8 @@
 // <studio-edit>: hide a word, a head or a cell, or set a weight, and decode again.
 
 import { element } from "regard/panel.js";
-import { number, tokenText } from "regard/texts.js";
+import { tokenText } from "regard/texts.js";
+import { number } from "regard/vector.js";
 import { post } from "studio/api.js";
 import { digits, InputRoom } from "studio/input_room.js";
 

@@ -46,7 +46,7 @@ def document(traces: Trace | Mapping[str, Trace], *, language: str = "en") -> st
         f'<script type="application/json" id="regard-data">{_json(data)}</script>\n{packed}'
     )
     title = " → ".join(filter(None, (data["input"], data["output"]))) or data["model"] or "regard"
-    script = bundle("page.js") + 'await modules["page.js"].start();'
+    script = f'const modules = {{}};\n{bundle("page.js")}await modules["page.js"].start();'
     return html_page(body, title=title, style=_style(), language=language, script=script)
 
 
@@ -71,28 +71,41 @@ def _json(data: object) -> str:
 
 
 @cache
-def bundle(main: str) -> str:
+def bundle(main: str, *folders: Traversable, without: frozenset[str] = frozenset()) -> str:
     """A module of `web/` and all that it imports as statements that fill `modules` by their names.
 
-    Each has a scope of its own. Modules that import each other by name would need addresses, and a
-    page that allows scripts from data: addresses allows any script. In a function, the statements
-    are a classic script, which browsers load from disk, where they load no module.
+    A style sheet is imported as `style`. Each has a scope of its own. Modules that import each
+    other by name would need addresses, and a page that allows scripts from data: addresses allows
+    any script. In a function, the statements are a classic script, which browsers load from disk,
+    where they load no module.
+
+    Args:
+        main: the name of the module
+        folders: of other modules, looked through before `web/`
+        without: names of modules that are there already
     """
     scopes: dict[str, str] = {}
 
     def add(name: str) -> None:
-        if name in scopes:
+        if name in scopes or name in without:
             return
-        code = (_web() / name).read_text(encoding="utf-8")
+        files = (folder / name for folder in (*folders, _web()))
+        code = next(file for file in files if file.is_file()).read_text(encoding="utf-8")
+        if name.endswith(".css"):
+            scopes[name] = f'modules["{name}"] = {{ style: {json.dumps(code)} }};\n'
+            return
         for _, imported in IMPORT.findall(code):
             add(imported)
         exports = ", ".join(exported for _, exported in EXPORT.findall(code))
-        code = IMPORT.sub(lambda m: f'const {m[1]} = modules["{m[2]}"];' if m[1] else "", code)
+        code = IMPORT.sub(
+            lambda m: f'const {m[1].replace(" as ", ": ")} = modules["{m[2]}"];' if m[1] else "",
+            code,
+        )
         code = EXPORT.sub(r"\1", code)
         scopes[name] = f'modules["{name}"] = (() => {{\n{code}\nreturn {{ {exports} }};\n}})();\n'
 
     add(main)
-    return "const modules = {};\n" + "".join(scopes.values())
+    return "".join(scopes.values())
 
 
 @cache

@@ -122,14 +122,17 @@ export function attend(query, key, value, { score = "scaled_dot", parameters, ma
  * @param {{heads: number, W_Q, W_K, W_V, W_O}} layer matrices, inputs × outputs; W_O may be missing
  */
 export function multiHead(x, y, z, { heads = 1, W_Q, W_K, W_V, W_O }, options) {
-  const cut = (rows) => Array.from({ length: heads }, (_, head) => {
-    const width = rows[0].length / heads;
-    return rows.map((row) => row.slice(head * width, (head + 1) * width));
-  });
-  const [query, key, value] = [[x, W_Q], [y, W_K], [z, W_V]].map(([rows, weight]) => cut(multiply(rows, weight)));
+  const parts = [[x, W_Q], [y, W_K], [z, W_V]];
+  const [query, key, value] = parts.map(([rows, weight]) => cutIntoHeads(multiply(rows, weight), heads));
   const found = query.map((_, head) => attend(query[head], key[head], value[head], options));
   const joined = x.map((_, i) => found.flatMap(({ context }) => context[i]));
   return { query, key, value, heads: found, joined, output: W_O ? multiply(joined, W_O) : joined };
+}
+
+/** The columns of each head. */
+export function cutIntoHeads(rows, heads) {
+  const width = rows[0].length / heads;
+  return Array.from({ length: heads }, (_, head) => rows.map((row) => row.slice(head * width, (head + 1) * width)));
 }
 
 /** The parameters of an additive score that has learned nothing: the sum of tanh(q + k). */
@@ -162,8 +165,14 @@ function dot(a, b) {
 
 /** The product of two matrices. */
 export function multiply(a, b) {
-  const columns = transpose(b);
-  return a.map((row) => columns.map((column) => dot(row, column)));
+  return Array.from(a, (row) => {
+    const sums = new Array(b[0]?.length ?? 0).fill(0);
+    for (let k = 0; k < row.length; k++) {
+      if (row[k] === 0) continue; // what is hidden may be NaN
+      for (let j = 0; j < sums.length; j++) sums[j] += row[k] * b[k][j];
+    }
+    return sums;
+  });
 }
 
 export function transpose(rows) {

@@ -42,8 +42,8 @@ export function color(look, weight) {
 
 /** Black or white, whichever has more contrast with the colour of a weight. */
 export function ink(look, weight) {
-  const [red, green, blue] = channels(look, weight);
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 120 ? "#000" : "#fff";
+  const [red, green, blue] = Array.from(channels(look, weight), (each) => (each / 255) ** 2.2); // light
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? "#000" : "#fff";
 }
 
 /** Fill ImageData with weights between 0 and 1, row by row. */

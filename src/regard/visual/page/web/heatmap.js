@@ -2,7 +2,8 @@
 
 import { color, ink, paint } from "regard/color.js";
 import { css, element, Panel, sharpen } from "regard/panel.js";
-import { number, tokenText } from "regard/texts.js";
+import { tokenText } from "regard/texts.js";
+import { number } from "regard/vector.js";
 
 const LARGEST_CELL = 56;
 const LEVELS = 3; // lines of horizontal key labels, before they are rotated

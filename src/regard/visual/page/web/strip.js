@@ -1,7 +1,8 @@
 // <regard-strip>: queries above, keys below, and links between them.
 
 import { css, element, Panel, sharpen } from "regard/panel.js";
-import { isRightToLeft, number, tokenText } from "regard/texts.js";
+import { isRightToLeft, tokenText } from "regard/texts.js";
+import { number } from "regard/vector.js";
 
 const HEIGHT = 130; // of the links, in CSS pixels
 const LONG = 160; // words of a side that are all shown

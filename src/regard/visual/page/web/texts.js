@@ -325,12 +325,6 @@ export function tokenText(token) {
     .replace(/^\s+$/, (blank) => "␣".repeat(blank.length));
 }
 
-/** A weight with two or three digits. */
-export function number(weight) {
-  if (weight === 0) return "0";
-  return weight >= 0.00995 ? weight.toFixed(2) : weight >= 0.001 ? weight.toFixed(3) : "<0.001";
-}
-
 /** Whether most tokens that have a direction are written from right to left. */
 export function isRightToLeft(tokens) {
   let count = 0;

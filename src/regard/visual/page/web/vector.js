@@ -37,3 +37,9 @@ export function digits(value) {
     ? value.toExponential(1) : value.toPrecision(3);
   return text.replace("-", "−");
 }
+
+/** A weight with two or three digits. */
+export function number(weight) {
+  if (weight === 0) return "0";
+  return weight >= 0.00995 ? weight.toFixed(2) : weight >= 0.001 ? weight.toFixed(3) : "<0.001";
+}

@@ -1,7 +1,8 @@
 // The state that all views share: one attention call, some of its heads, one query, one key.
 
 import { links, meanOf } from "regard/weights.js";
-import { nameText, number, tokenText, translate } from "regard/texts.js";
+import { nameText, tokenText, translate } from "regard/texts.js";
+import { number } from "regard/vector.js";
 
 let count = 0; // of views in the document, whose elements have different ids
 

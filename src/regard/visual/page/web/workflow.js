@@ -3,8 +3,8 @@
 import { exponentials, total } from "regard/attention.js";
 import { color } from "regard/color.js";
 import { element, Panel } from "regard/panel.js";
-import { digits, largest, strip } from "regard/vector.js";
-import { number, tokenText } from "regard/texts.js";
+import { digits, largest, number, strip } from "regard/vector.js";
+import { tokenText } from "regard/texts.js";
 
 const ALL_KEYS = 12; // listed in their order; of more keys those with the largest weights
 const LISTED = 10; // of these
