@@ -190,7 +190,7 @@ def test_the_site_is_searched_and_switches_language_from_disk(site, browser):
 
 
 ARTICLE = re.compile(r"<article.*?</article>", re.DOTALL)
-LARGEST = 150_000  # bytes of a chapter with its figure, beyond the theme and the search
+LARGEST = 150 * 1024  # bytes of a chapter with its figure, beyond the theme and the search
 SLOWEST = 300  # milliseconds until the figure can be used
 
 
