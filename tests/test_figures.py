@@ -248,7 +248,7 @@ def test_words_are_typed_and_numbers_changed(open_figure: Callable[..., Figure])
     assert figure.check() == found
     figure = open_figure("lengths")
     assert [len([w for w in row if w]) for row in figure.check()["weights"][0]] == [5] * 8
-    figure.page.locator("attention-figure [name=sample]").select_option(value="2")
+    figure.page.locator("attention-figure [name=sample]").select_option(index=2)
     assert [len([w for w in row if w]) for row in figure.check()["weights"][0]] == [3] * 8
     figure.page.locator("attention-figure [name=lengths]").fill("5 8 6")
     assert [len([w for w in row if w]) for row in figure.check()["weights"][0]] == [6] * 8
