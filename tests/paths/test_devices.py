@@ -21,12 +21,14 @@ REQUESTS = {
 
 
 def explain_on_cuda(**options):
-    """The plan for fake tensors, and a score with fake parameters."""
+    """The plan for fake tensors, and a score with fake parameters, a bias that is fake too."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         if isinstance(score := options.get("score"), nn.Module):
             for name, own in score.named_parameters(recurse=False):
                 fake = torch.empty_like(own, device="cuda", requires_grad=False)
                 setattr(score, name, nn.Parameter(fake, requires_grad=False))
+        if "bias" in options:
+            options["bias"] = torch.empty_like(options["bias"], device="cuda")
         query = torch.empty(2, 8, 512, 64, device="cuda")
         return regard.explain(query, query, query, **options)
 

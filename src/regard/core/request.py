@@ -1,7 +1,6 @@
 """A request: the arguments of one attention call, checked and in canonical form."""
 
 import copy
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,11 +22,9 @@ from regard.core.normalize import (
     needs_noise,
     softmax,
 )
-from regard.core.score import SCORES, Score, precise
+from regard.core.score import Score, precise
 from regard.core.shapes import broadcast, fits
 from regard.core.ties import at_least
-
-_WITHOUT_PARAMETERS = frozenset(SCORES.values())
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -129,12 +126,13 @@ class Request:
         It has copies of what torch counts no changes of: tensors that were made in inference
         mode, and without gradients a mask given as a tensor, which a call does not copy.
         """
-        query, key, value, bias = (
-            t.clone() if t is not None and t.is_inference() else t
-            for t in (self.query, self.key, self.value, self.bias)
-        )
         return replace(
-            self, query=query, key=key, value=value, bias=bias, mask=copy.deepcopy(self.mask)
+            self,
+            query=_counted(self.query),
+            key=_counted(self.key),
+            value=_counted(self.value),
+            bias=None if self.bias is None else _counted(self.bias),
+            mask=copy.deepcopy(self.mask),
         )
 
     def lazy_map(
@@ -255,6 +253,11 @@ def detached(tensor: Tensor) -> Tensor:
     return tensor.detach() if tensor.requires_grad else tensor
 
 
+def _counted(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy if torch does not count its changes."""
+    return tensor.clone() if tensor.is_inference() else tensor
+
+
 def is_moderate(tensor: Tensor) -> bool:
     """Whether products of projections of the tensor are finite; False if that cannot be known."""
     if not can_inspect_values(tensor):
@@ -353,13 +356,15 @@ def check_mask(mask: Mask, grid: Grid) -> None:
     mask.check(grid)
 
 
-def _check_module_devices(device: torch.device, *functions: Callable[..., Tensor]) -> None:
+def _check_module_devices(device: torch.device, *functions: Callable[..., Tensor] | None) -> None:
     if torch.compiler.is_compiling():
         return  # torch checks every operation then
     for function in functions:
-        if isinstance(function, nn.Module) and function not in _WITHOUT_PARAMETERS:
-            named = itertools.chain(function.named_parameters(), function.named_buffers())
-            check_devices(device, **dict(named))
+        if isinstance(function, nn.Module):  # named_parameters() takes as long as a small attention
+            for name, tensor in (function._parameters | function._buffers).items():
+                if tensor is not None and tensor.device != device:
+                    check_devices(device, **{name: tensor})
+            _check_module_devices(device, *function._modules.values())
 
 
 def check_not_nested(name: str, tensor: Tensor) -> None:

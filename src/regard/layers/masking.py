@@ -90,8 +90,9 @@ def zero_hidden_inputs(
         return query, key, value
     grid = Grid(query.shape[-2], key.shape[-2], 2, query.device)
     mask.check(grid)
-    one_head = (tensor.unsqueeze(1) for tensor in (query, key, value))
-    query, key, value = zero_hidden(*one_head, mask, grid)
+    query, key, value = zero_hidden(
+        query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), mask, grid
+    )
     return query.squeeze(1), key.squeeze(1), value.squeeze(1)
 
 

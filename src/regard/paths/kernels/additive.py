@@ -52,7 +52,8 @@ def additive_scores(
     low, high = check_intervals(query, low, high)
     dtype, tensors = promote_half(query, key, weight)
     if not available(query):
-        return scores_formula(*tensors, low, high).to(dtype)
+        q, k, w = tensors
+        return scores_formula(q, k, w, low, high).to(dtype)
     run: Callable[..., Tensor] = scores if needs_no_op(tensors) else scores_op
     return run(*tensors, low, high).to(dtype)
 
@@ -85,7 +86,8 @@ def additive_attention(
     low, high = check_intervals(query, low, high)
     dtype, tensors = promote_half(query, key, weight, value)
     if not available(query):
-        return attention_formula(*tensors, low, high).to(dtype)
+        q, k, w, v = tensors
+        return attention_formula(q, k, w, v, low, high).to(dtype)
     keep = needs_gradient(tensors) and query.shape[0] * query.shape[1] * key.shape[1] <= KEPT
     run: Callable[..., tuple[Tensor, Tensor]] = attention if needs_no_op(tensors) else attention_op
     return run(*tensors, low, high, keep)[0].to(dtype)

@@ -60,7 +60,8 @@ def feature_attention(
     low, high = check_intervals(query, low, high)
     dtype, tensors = promote_half(query, key, value)
     if not available(query) or scale > LARGEST_SCALE:
-        return formula(*tensors, float(scale), low, high).to(dtype)
+        q, k, v = tensors
+        return formula(q, k, v, float(scale), low, high).to(dtype)
     run: Callable[..., tuple[Tensor, Tensor]] = attention if needs_no_op(tensors) else attention_op
     return run(*tensors, float(scale), low, high)[0].to(dtype)
 
