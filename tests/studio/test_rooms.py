@@ -104,6 +104,19 @@ def test_output_follows_what_is_typed_and_another_word_can_be_chosen(open_tab):
     assert page.locator(".output-word").first.inner_text() == before
 
 
+def test_a_word_of_the_output_is_explained_in_a_tab_of_its_own(open_tab):
+    tab = open_tab("look?run=letters&text=abc")
+    page = tab.page
+    tab.until("document.querySelector('studio-look').looked?.text", "abc")
+    page.locator(".output-word").first.click()
+    with page.expect_popup() as opened:
+        page.get_by_role("menuitem", name="Why this word?").click()
+    why = opened.value
+    why.wait_for_selector("h2")
+    assert why.locator("h2").all_inner_texts()[-1] == "Is that so?"
+    assert why.locator("td").count() > 10
+
+
 @pytest.mark.parametrize(
     ("locale", "of_page", "of_model"),
     [
