@@ -134,9 +134,9 @@ def test_classes_of_another_file_are_compared_with_the_predictions(task, tmp_pat
     other = tmp_path / "other.jsonl"
     other.write_text("".join(json.dumps(row) + "\n" for row in rows))
     metrics = evaluated(tmp_path / "run", "--data", other, capsys=capsys)
-    assert metrics["accuracy"] == pytest.approx(12 / 13)
+    assert metrics["accuracy"]["value"] == pytest.approx(12 / 13)
     shares = [one.probabilities[row["my_label"]] for one, row in zip(found, rows, strict=True)]
-    assert metrics["loss"] == pytest.approx(-sum(map(math.log, shares)) / 13, rel=1e-4)
+    assert metrics["loss"]["value"] == pytest.approx(-sum(map(math.log, shares)) / 13, rel=1e-4)
     table = tmp_path / "table.csv"  # other columns and another format
     lines = [[*(row[f"my_{name}"] for name in names), row["my_label"]] for row in rows]
     header = ",".join([*names, "label"])
@@ -146,6 +146,34 @@ def test_classes_of_another_file_are_compared_with_the_predictions(task, tmp_pat
     assert main(["evaluate", str(tmp_path / "run"), "--data", str(table)]) == 1
     assert f"choose with data.{names[0]}=" in capsys.readouterr().err
     assert main(["evaluate", str(tmp_path / "run"), "--set", "data.label=x"]) == 2
+
+
+@pytest.mark.parametrize("task", ["classify", "pair", "image", "graph"])
+def test_classes_are_reported_with_intervals_matrix_and_worst_cases(task, tmp_path, capsys):
+    tiny = {"classify": {"dim": 8}, "pair": {"dim": 8}, "image": {"dim": 8}, "graph": {}}[task]
+    count = {"classify": 80, "pair": 40, "image": 100, "graph": 100}[task]
+    data = {"name": "generated"} if task == "graph" else {}
+    training = {"steps": 2, "evaluate_every": 2}
+    config = read_config(
+        {"task": task, "data": {**data, "count": count}, "model": tiny, "training": training}
+    )
+    metrics = train(TASKS[task].from_config(config), config, tmp_path / "run").metrics
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--json", "--shown", "2"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["metrics"]["accuracy"]["value"] == pytest.approx(metrics["test_accuracy"])
+    assert sum(map(sum, report["confusion"])) == report["examples"]
+    assert [sum(row) for row in report["confusion"]] == [
+        scores["count"] for scores in report["classes"].values()
+    ]
+    assert len(report["worst"]) <= 2
+    assert main(["evaluate", str(tmp_path / "run"), "--split", "valid"]) == 0
+    shown = capsys.readouterr().out
+    accuracy = metrics["accuracy"]
+    assert f"accuracy  {100 * accuracy:>8.2f} %" in shown
+    assert "confusion matrix" in shown
+    assert main(["evaluate", str(tmp_path / "run"), "--beam", "3"]) == 2
+    assert f"--beam is not an option of the task {task}" in capsys.readouterr().err
 
 
 def test_a_language_model_is_evaluated_on_another_text(tmp_path, capsys):

@@ -1,3 +1,4 @@
+import errno
 import os
 import re
 import subprocess
@@ -167,3 +168,34 @@ def test_the_shell_completes_recipes(monkeypatch, capsys):
     monkeypatch.setenv("COMP_CWORD", "2")
     assert main([]) == 0
     assert capsys.readouterr().out.split() == ["dates-book", "dates-transformer", "dates"]
+
+
+@pytest.mark.parametrize("words", [["translate", "run"], ["see", "run"], ["train"]])
+def test_an_argument_that_cannot_be_decoded_is_refused(words, capsys):
+    broken = "9월".encode().decode("ascii", "surrogateescape")
+    assert main([*words, broken]) == 2
+    error = capsys.readouterr().err
+    assert "is not text in the encoding of this terminal" in error
+    assert "set PYTHONUTF8=1" in error
+
+
+def test_a_file_whose_name_is_not_text_is_still_a_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = "caf\udce9.toml"
+    Path(name).write_text("broken")
+    assert main(["train", name]) == 2
+    assert "is not TOML" in capsys.readouterr().err
+
+
+def test_an_error_of_the_system_names_the_file(tmp_path, monkeypatch, capsys):
+    from regard.system.files import atomic_file
+
+    @app.command("fill")
+    def fill() -> None:
+        with atomic_file(tmp_path / "a.bin"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
+    assert main(["fill"]) == 1
+    assert capsys.readouterr().err == f"regard: {tmp_path / 'a.bin'}: No space left on device\n"
+    assert list(tmp_path.iterdir()) == []

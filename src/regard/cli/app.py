@@ -1,6 +1,7 @@
 """The subcommands put together, and how the command fails: in one sentence."""
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ from regard.cli.studio import studio
 from regard.cli.train import train
 from regard.cli.why import why
 from regard.system.extras import with_hint
+
+SURROGATE = re.compile("[\ud800-\udfff]")  # a byte that could not be decoded
 
 app = typer.Typer(
     name="regard",
@@ -91,6 +94,13 @@ def run(arguments: Sequence[str]) -> int:
     `--debug` counts anywhere before a `--`, since one adds it after something failed.
     """
     prepare_streams()
+    for argument in arguments:
+        if SURROGATE.search(argument) and not os.path.lexists(argument):
+            encoding = f"the encoding of this terminal, {sys.getfilesystemencoding()}"
+            advice = "set PYTHONUTF8=1, or a locale of UTF-8"
+            sentence = f"{one_line(ascii(argument))} is not text in {encoding}: {advice}"
+            print(f"regard: {sentence}", file=sys.stderr)
+            return 2
     before = [*arguments, "--"].index("--")
     debug = "--debug" in arguments[:before]
     plain = [*(a for a in arguments[:before] if a != "--debug"), *arguments[before:]]
@@ -117,6 +127,8 @@ def _sentence(error: BaseException) -> str:
     """Return what went wrong, in one line; empty if the help was printed instead."""
     if isinstance(error, ModuleNotFoundError):
         error = with_hint("this command", error)
+    if isinstance(error, OSError) and error.strerror:  # of the system; ours have a sentence alone
+        return f"regard: {one_line(str(error.filename or 'standard output'))}: {error.strerror}"
     if not isinstance(error, typer.TyperException):
         return f"regard: {one_line(str(error)) or type(error).__name__}"
     ours = isinstance(error, typer.BadParameter) and error.param is None and error.message

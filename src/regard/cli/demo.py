@@ -30,6 +30,7 @@ def demo(
     but a run of this command.
     """
     from regard.tasks import load
+    from regard.visual.display_width import pad
 
     check_output(out)
     start = time.monotonic()
@@ -39,7 +40,7 @@ def demo(
     found = dict(zip(texts, translator.translate(texts, return_map=True), strict=True))
     print("\nDates that were not in training, in any way of writing:\n")
     for text, one in found.items():
-        print(f"  {_padded(text, 30)} → {one.text}")
+        print(f"  {pad(text, 30)} → {one.text}")
     for text in FIGURES.values():
         print(f"\nWhere it looked in `{text}` for each character that it wrote:\n")
         _draw(found[text])
@@ -128,9 +129,3 @@ def _figures(run: Path, found: "dict[str, Translation]") -> None:
         path = folder / f"{name}.png"
         heatmap(one.map[:-1], one.tokens[:-1], one.source, path)
         print(f"  {path}")
-
-
-def _padded(text: str, width: int) -> str:
-    from regard.visual.display_width import display_width
-
-    return text + " " * (width - display_width(text))

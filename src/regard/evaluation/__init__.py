@@ -1,5 +1,11 @@
-"""Metrics of predicted texts, their confidence intervals, and the errors behind them."""
+"""Metrics of predicted texts and classes, their intervals, and the errors behind them."""
 
+from regard.evaluation.classification import (
+    ClassificationReport,
+    ClassScores,
+    WrongClass,
+    evaluate_classes,
+)
 from regard.evaluation.consensus import consensus
 from regard.evaluation.edits import Edit, Mistake, confusions, distance, edits, worst
 from regard.evaluation.metrics import (
@@ -20,6 +26,8 @@ from regard.evaluation.translation import (
 )
 
 __all__ = [
+    "ClassScores",
+    "ClassificationReport",
     "CorpusScore",
     "Edit",
     "Likelihood",
@@ -27,6 +35,7 @@ __all__ = [
     "Mistake",
     "Rate",
     "TranslationReport",
+    "WrongClass",
     "bleu",
     "bootstrap",
     "chrf",
@@ -35,6 +44,7 @@ __all__ = [
     "distance",
     "edits",
     "error_rate",
+    "evaluate_classes",
     "evaluate_translator",
     "exact_match",
     "teacher_forced",

@@ -15,6 +15,18 @@ UNFINISHED = ".unfinished-"  # prefix of everything that is still being written 
 
 
 @contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Give errors of writing a file its name: they have none, or that of an unfinished file."""
+    try:
+        yield
+    except OSError as error:
+        named = error.filename is not None and UNFINISHED not in str(error.filename)
+        if named or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A path to write to; on success the content is flushed to disk and takes its final name.
 
@@ -36,16 +48,17 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise IsADirectoryError(f"{path} is a directory, not a file")
     # the suffix stays last: np.savez and matplotlib choose the format by it
     part = path.with_name(f"{UNFINISHED}{os.getpid()}-{path.name}")
-    try:
-        part.touch()
-        mode = stat.S_IMODE((path if path.exists() else part).stat().st_mode)
-        yield part
-        part.chmod(mode)
-        sync(part)  # a new name may otherwise be there before its content
-        part.replace(path)
-        sync(path.parent)
-    finally:
-        part.unlink(missing_ok=True)
+    with named_errors(path):
+        try:
+            part.touch()
+            mode = stat.S_IMODE((path if path.exists() else part).stat().st_mode)
+            yield part
+            part.chmod(mode)
+            sync(part)  # a new name may otherwise be there before its content
+            part.replace(path)
+            sync(path.parent)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -53,16 +66,17 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     """A directory to write into; on success all of it is flushed and takes its final name."""
     part = path.with_name(UNFINISHED + path.name)
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    try:
-        yield part
-        for file in part.iterdir():
-            sync(file)
-        sync(part)
-        part.rename(path)
-        sync(path.parent)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    with named_errors(path):
+        part.mkdir()
+        try:
+            yield part
+            for file in part.iterdir():
+                sync(file)
+            sync(part)
+            part.rename(path)
+            sync(path.parent)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 @contextmanager

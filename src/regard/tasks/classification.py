@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.labelled import Input, Labelled
+from regard.evaluation import ClassificationReport, evaluate_classes
+from regard.tasks.predictor import Predictor
 from regard.training import Loss
 from regard.training.processes import rank, summed, world
 
@@ -73,6 +75,31 @@ def labelled_metrics(
         )
         for start in range(rank() * batch, len(examples), batch * world())
     )
+
+
+def class_report(
+    predictor: Predictor, examples: Labelled[Input], classes: Sequence[str], shown: int
+) -> ClassificationReport:
+    """Return how well a predictor of `Classification` tells the classes of examples.
+
+    Raises:
+        ValueError: if there are no examples
+    """
+    if not len(examples):
+        raise ValueError("there are no examples to evaluate with: choose another --split")
+    found: list[Classification] = predictor.predict(examples.inputs)
+    probabilities = np.array([[*one.probabilities.values()] for one in found])
+    texts = [_named(one, number) for number, one in enumerate(examples.inputs, start=1)]
+    labels = examples.labels
+    return evaluate_classes(probabilities, labels, classes, texts=texts, shown=shown)
+
+
+def _named(example: Any, number: int) -> str:
+    """A text or a pair of texts on one line; the number of another example."""
+    sides = example if isinstance(example, tuple) else (example,)
+    if isinstance(example, Tensor):
+        return f"example {number}"
+    return " | ".join(" ".join(str(side).split()) for side in sides)
 
 
 def shuffled_epochs(count: int, seed: int) -> Callable[[int], np.ndarray]:

@@ -29,9 +29,11 @@ from regard.data.sentences import (
     encode_document,
     sentences,
 )
+from regard.evaluation import ClassificationReport
 from regard.models.classifier import DocumentClassifier
 from regard.tasks.classification import (
     Classification,
+    class_report,
     classification_loss,
     classification_metrics,
     labelled_metrics,
@@ -209,9 +211,26 @@ class Classifier(Predictor):
     @torch.no_grad()
     def evaluate(self, path: str | Path, **settings: Any) -> dict[str, float]:
         """Return accuracy and loss of the documents of a file."""
-        data = self.file_settings(Data, path, settings)
-        documents = _read(data, self.seed, self.classes)
+        documents = self._labelled(path, "test", settings)
         return labelled_metrics(documents, lambda texts: self._read(texts).logits, BATCH)
+
+    def report(
+        self,
+        path: str | Path | None = None,
+        *,
+        split: str = "test",
+        shown: int = 5,
+        **settings: Any,
+    ) -> ClassificationReport:
+        """Return how well the classes of documents are predicted; see `Predictor.report`."""
+        return class_report(self, self._labelled(path, split, settings), self.classes, shown)
+
+    def _labelled(
+        self, path: str | Path | None, split: str, settings: Mapping[str, Any]
+    ) -> Labelled[str]:
+        if path is None:
+            return split_documents(self.data_settings(Data), self.seed, self.classes)[split]
+        return _read(self.file_settings(Data, path, settings), self.seed, self.classes)
 
     def _read(self, texts: Sequence[str]) -> Any:
         """What the model returns for some documents."""

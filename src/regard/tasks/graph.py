@@ -24,6 +24,7 @@ from regard.data.graph import (
     read_edge_list,
     read_planetoid,
 )
+from regard.evaluation import ClassificationReport, evaluate_classes
 from regard.layers.edges import with_self_loops
 from regard.models.graph import GraphAttentionNetwork
 from regard.tasks.classification import classification_metrics, split_sizes
@@ -215,6 +216,23 @@ class NodeClassifier(Predictor):
     def examples(self, count: int, split: str = "test") -> list[str]:
         """Return names of nodes of a split of the graph."""
         return [self.graph.names[i] for i in getattr(self.graph, split)[:count].tolist()]
+
+    def report(
+        self,
+        path: str | Path | None = None,
+        *,
+        split: str = "test",
+        shown: int = 5,
+        **settings: Any,
+    ) -> ClassificationReport:
+        """Return how well the nodes of a split of the graph are classified."""
+        if path is not None or settings:
+            raise ValueError("a run of the task graph is evaluated on its own data alone")
+        nodes = getattr(self.graph, split)
+        labels, classes = self.graph.labels[nodes].tolist(), self.graph.classes
+        texts = [self.graph.names[i] for i in nodes.tolist()]
+        probabilities = self.probabilities[nodes].numpy()
+        return evaluate_classes(probabilities, labels, classes, texts=texts, shown=shown)
 
     def _incoming(self, name: str) -> Tensor:
         return (self.edges[1] == self._number(name)).nonzero().flatten()

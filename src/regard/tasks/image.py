@@ -27,10 +27,13 @@ from regard.data.image import (
     read_image_table,
     split_images,
 )
+from regard.data.labelled import Labelled
 from regard.data.tables import is_saved_dataset
+from regard.evaluation import ClassificationReport
 from regard.models.image import ImageClassifier
 from regard.tasks.classification import (
     Classification,
+    class_report,
     classification_loss,
     classification_metrics,
 )
@@ -205,6 +208,22 @@ class ImagePredictor(Predictor):
         """Return images of a split of the run's data."""
         train, valid, test = read_images(self.data_settings(Data), self.seed)
         return list({"train": train, "valid": valid, "test": test}[split].pixels[:count])
+
+    def report(
+        self,
+        path: str | Path | None = None,
+        *,
+        split: str = "test",
+        shown: int = 5,
+        **settings: Any,
+    ) -> ClassificationReport:
+        """Return how well the images of a split of the run's data are classified."""
+        if path is not None or settings:
+            raise ValueError("a run of the task image is evaluated on its own data alone")
+        _, valid, test = read_images(self.data_settings(Data), self.seed)
+        images = {"valid": valid, "test": test}[split]
+        examples = Labelled([*images.pixels], images.labels.tolist(), list(images.classes))
+        return class_report(self, examples, self.classes, shown)
 
     def _image(self, pixels: np.ndarray, name: str) -> Tensor:
         whole = (

@@ -23,10 +23,12 @@ from regard.data import (
 )
 from regard.data.labelled import Labelled, read_labelled_pairs, shuffle_targets
 from regard.data.scenes import COLORS, SHAPES, Scene, generate_questions
+from regard.evaluation import ClassificationReport
 from regard.layers.co import Aligned
 from regard.models.pair import AlignedPairClassifier, PairClassifier
 from regard.tasks.classification import (
     Classification,
+    class_report,
     classification_loss,
     labelled_metrics,
     shuffled_epochs,
@@ -215,10 +217,28 @@ class PairPredictor(Predictor):
 
     def evaluate(self, path: str | Path, **settings: Any) -> dict[str, float]:
         """Return accuracy and loss of the pairs of texts of a file."""
+        pairs = self._labelled(path, "test", settings)
+        return labelled_metrics(pairs, lambda some: self._read(some)[0], BATCH)
+
+    def report(
+        self,
+        path: str | Path | None = None,
+        *,
+        split: str = "test",
+        shown: int = 5,
+        **settings: Any,
+    ) -> ClassificationReport:
+        """Return how well the classes of pairs are predicted; see `Predictor.report`."""
+        return class_report(self, self._labelled(path, split, settings), self.classes, shown)
+
+    def _labelled(
+        self, path: str | Path | None, split: str, settings: Mapping[str, Any]
+    ) -> LabelledPairs:
+        if path is None:
+            return split_pairs(self.data_settings(Data), self.seed, self.classes)[0][split]
         if self.right is None:
             raise ValueError("this run compares questions and scenes, which no file has")
-        pairs = _read_file(self.file_settings(Data, path, settings), self.classes)
-        return labelled_metrics(pairs, lambda some: self._read(some)[0], BATCH)
+        return _read_file(self.file_settings(Data, path, settings), self.classes)
 
     @torch.no_grad()
     def _read(self, pairs: Sequence[Input]) -> tuple[Tensor, Any]:

@@ -10,6 +10,7 @@ from torch import nn
 
 from regard.core.names import did_you_mean
 from regard.data.files import format_of
+from regard.evaluation import ClassificationReport
 from regard.trace import Trace
 from regard.training.config import Config
 from regard.training.settings import SettingsType, read_settings
@@ -99,6 +100,24 @@ class Predictor(Protocol):
             settings: others of `[data]`; by default those of the run
         """
         raise ValueError(f"a run of the task {self.task} is evaluated on its own data alone")
+
+    def report(
+        self,
+        path: str | Path | None = None,
+        *,
+        split: str = "test",
+        shown: int = 5,
+        **settings: Any,
+    ) -> ClassificationReport:
+        """Return how well classes are predicted, for tasks that have such.
+
+        Args:
+            path: a file of examples; by default a split of the run's own data is taken
+            split: test or valid, without a path
+            shown: worst examples in the report
+            settings: as in `evaluate`
+        """
+        raise ValueError(f"a run of the task {self.task} has no classes to report")
 
     @property
     def seed(self) -> int:

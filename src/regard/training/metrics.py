@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from regard.system.files import atomic_file
+from regard.system.files import atomic_file, named_errors
 from regard.training.config import Training
 from regard.training.progress import Progress, Silent
 from regard.training.state import Evaluation, State
@@ -31,8 +31,9 @@ class Metrics:
 
     def write(self, step: int, **values: Any) -> None:
         """Append a line and flush it; floats also become TensorBoard scalars."""
-        self.file.write(_text({"step": step, **values}))
-        self.file.flush()
+        with named_errors(Path(self.file.name)):
+            self.file.write(_text({"step": step, **values}))
+            self.file.flush()
         if self.events is not None:
             self.events.write(step, {k: v for k, v in values.items() if isinstance(v, float)})
 

@@ -20,6 +20,11 @@ def display_width(text: str) -> int:
     return sum(map(_cluster_width, graphemes(text)))
 
 
+def pad(text: str, width: int) -> str:
+    """A text with spaces after it, so many terminal columns wide."""
+    return text + " " * (width - display_width(text))
+
+
 def printable(label: str) -> str:
     """A label that is safe to print in a table: one line, no escapes, direction contained.
 
