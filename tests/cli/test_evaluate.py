@@ -213,9 +213,9 @@ def test_pairs_of_another_file_have_the_columns_of_the_run(run, tmp_path, capsys
     [
         (["--split", "train"], 2, "test or valid"),
         (["--data", "nowhere.tsv"], 1, "nowhere.tsv"),
-        (["--mbr", "5", "--penalty", "1"], 2, "are for searching, not for --mbr"),
-        (["--temperature", "1"], 2, "--temperature needs --mbr"),
-        (["--mbr", "5", "--temperature", "0"], 1, "temperature should be above 0"),
+        (["--mbr", "5", "--penalty", "1"], 2, "are for searching, not for samples"),
+        (["--temperature", "1"], 2, "are for samples: add --sample or --mbr"),
+        (["--mbr", "5", "--temperature", "0"], 2, "temperature should be greater than 0"),
         (["--data", "a", "--data", "b", "--data", "c"], 2, "once, or twice"),
     ],
 )

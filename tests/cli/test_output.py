@@ -97,8 +97,8 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path, c
     with pytest.raises(FileNotFoundError, match=r"directory .* does not exist"):
         check_output(tmp_path / "no" / "a.json", new_folders=False)
     check_output(tmp_path / "new" / "run")
-    for out in (tmp_path / "file" / "run", tmp_path / "run\udcff"):
-        assert main(["train", "dates", "--out", str(out)]) == 1
+    for status, out in ((1, tmp_path / "file" / "run"), (2, tmp_path / "run\udcff")):
+        assert main(["train", "dates", "--out", str(out)]) == status
         assert "step" not in capsys.readouterr().err
 
 

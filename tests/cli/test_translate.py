@@ -3,14 +3,18 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import regard
 from regard.cli import main
+from regard.cli.app import app
+from regard.tasks.search import SearchOptions
 
 
 @pytest.fixture
@@ -172,15 +176,15 @@ def test_what_is_not_utf8_is_refused_with_its_number(run):
 @pytest.mark.parametrize(
     ("options", "status", "complaint"),
     [
-        (["--beam", "0"], 2, "--beam"),
-        (["--n-best", "7", "--beam", "2"], 2, "needs a --beam of 7"),
-        (["--top-k", "3"], 2, "need --sample"),
+        (["--beam", "0"], 2, "beam should be greater than or equal to 1, got 0"),
+        (["--n-best", "7", "--beam", "2"], 2, "n_best 7 needs a beam of 7"),
+        (["--top-k", "3"], 2, "are for samples: add --sample"),
         (["--sample", "--penalty", "1"], 2, "are for searching, not for samples"),
         (["--mbr", "5", "--beam", "3"], 2, "are for searching, not for samples"),
         (["--mbr", "5", "--sample"], 2, "--mbr samples by itself"),
-        (["--mbr", "1"], 2, "--mbr"),
+        (["--mbr", "1"], 2, "mbr should be greater than or equal to 2, got 1"),
         (["--length", "3"], 2, "--length is not an option of the task translate"),
-        (["--sample", "--temperature", "0"], 1, "temperature should be above 0"),
+        (["--sample", "--temperature", "0"], 2, "temperature should be greater than 0"),
         (["--trace", "no/such/place.attn"], 1, "does not exist"),
     ],
 )
@@ -188,6 +192,29 @@ def test_bad_options_are_refused_with_a_sentence(translate, options, status, com
     found, out, error = translate(b"abc\n", *options)
     assert (found, out) == (status, "")
     assert complaint in error
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate", "see"])
+def test_defaults_in_the_help_are_those_of_the_options(command):
+    """The help is written before pydantic is loaded; the server and the studio have the fields."""
+    from regard.serving.schemas import TranslateRequest
+    from regard.studio.messages import Look
+
+    fields = SearchOptions.model_fields
+    for param in typer.main.get_command(app).commands[command].params:
+        stated = re.search(r"\[default: ([\d.]+)\]", param.help or "")
+        if param.name in fields and param.name != "n_best" and fields[param.name].default:
+            assert float(stated[1]) == fields[param.name].default
+    assert Look.model_fields["beam"].default == fields["beam"].default == 5
+    for name in ("beam", "n_best", "penalty"):
+        assert TranslateRequest.model_fields[name].default == fields[name].default
+
+
+def test_python_and_the_command_line_translate_alike(run, translate):
+    texts = ["abc", "hello you", "xyz"]
+    expected = [one.text for one in regard.load(run).translate(texts)]
+    assert translate("\n".join(texts).encode())[1].splitlines() == expected
+    assert regard.load(run).trace("abc").about["translation"] == expected[0]
 
 
 def test_a_reader_that_has_seen_enough_ends_it_quietly(run, tmp_path):

@@ -90,8 +90,15 @@ def test_wrong_calls_are_clear_errors(run):
         translator.translate("abc")
     with pytest.raises(TypeError, match="reads texts, got int"):
         translator.translate([3])
-    with pytest.raises(ValueError, match="n_best should be from 1 to beam=1, got 2"):
-        translator.translate(["abc"], n_best=2)
+    for options, sentence in {
+        (("n_best", 7),): "n_best 7 needs a beam of 7 or more",
+        (("beam", 2), ("n_best", 3)): "n_best 3 needs a beam of 3 or more",
+        (("beam", 0),): "beam should be greater than or equal to 1, got 0",
+        (("penalty", -1.0),): "penalty should be greater than or equal to 0",
+        (("mbr", 1),): "mbr should be greater than or equal to 2",
+    }.items():
+        with pytest.raises(ValueError, match=sentence):
+            translator.translate(["abc"], **dict(options))
     for prefix in ("a", ["a", "b"]):
         with pytest.raises(ValueError, match="prefix should be a list of 1, one for each text"):
             translator.translate(["abc"], prefix=prefix)
@@ -163,9 +170,16 @@ def test_mbr_samples_with_a_temperature_of_its_own(run):
     assert own != other  # or the test could not fail
 
 
-@pytest.mark.parametrize("options", [{"mbr": 1}, {"mbr": 5, "beam": 2}, {"mbr": 5, "n_best": 2}])
-def test_mbr_needs_several_samples_and_nothing_else(run, options):
-    with pytest.raises(ValueError, match="mbr chooses one of 2 samples"):
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"mbr": 5, "beam": 2}, "beam and penalty are for searching, not for samples"),
+        ({"mbr": 5, "penalty": 0.0}, "beam and penalty are for searching, not for samples"),
+        ({"mbr": 5, "n_best": 2}, "mbr chooses one translation: leave out n_best"),
+    ],
+)
+def test_mbr_needs_several_samples_and_nothing_else(run, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
         regard.load(run).translate(["abc"], **options)
 
 
@@ -207,7 +221,7 @@ def test_a_model_whose_weights_are_not_numbers_is_refused(beam):
 
 
 def test_draws_with_a_beam_are_refused(run):
-    with pytest.raises(ValueError, match="sampling needs beam=1"):
+    with pytest.raises(ValueError, match="beam and penalty are for searching, not for samples"):
         regard.load(run).translate(["abc"], beam=3, sampling={})
 
 

@@ -8,6 +8,7 @@ import typer
 
 from regard.cli.options import Beam, Device, Json, Mbr, Penalty, Run, flag, option
 from regard.cli.output import sanitize, write_json
+from regard.cli.translate import read_search
 
 if TYPE_CHECKING:
     from regard.data import Pairs
@@ -113,22 +114,18 @@ def evaluate(
     pairs = model.read(data, **settings) if data else model.pairs(split or "test")
     if alignments is not None:
         return _score_alignments(model, pairs, alignments, first=int(one_based), as_json=as_json)
-    if mbr is not None and (beam is not None or penalty is not None):
-        raise typer.BadParameter("--beam and --penalty are for searching, not for --mbr")
-    if temperature is not None and mbr is None:
-        raise typer.BadParameter("--temperature needs --mbr")
-    searching = {"beam": beam or 5, "penalty": 0.6 if penalty is None else penalty}
-    sampling = {} if temperature is None else {"temperature": temperature}
+    given = {"beam": beam, "penalty": penalty, "mbr": mbr, "temperature": temperature}
+    search = read_search({name: value for name, value in given.items() if value is not None})
     print(f"translating {len(pairs):,} pairs", file=sys.stderr)
     report = evaluate_translator(
         model,
         pairs,
         shown=5 if shown is None else shown,
         bleu_options={"lowercase": True} if lowercase else {},
-        **(searching if mbr is None else {"mbr": mbr, "sampling": sampling}),
+        **search.model_dump(exclude_unset=True),
     )
     if as_json:
-        how = {"beam": searching["beam"]} if mbr is None else {"mbr": mbr}
+        how = {"beam": search.beam} if mbr is None else {"mbr": mbr}
         write_json({**how, **report.as_dict()}, indent=2)
     else:
         print(sanitize(_table(report)))

@@ -39,16 +39,15 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 Json = Annotated[bool, flag("--json", "Print JSON.")]
 Text = Annotated[bool, flag("--text", "An INPUT is a text, also if it names a file.")]
 Device = Annotated[str, option("auto, cpu, cuda, cuda:1 or mps.", "DEVICE")]
-Beam = Annotated[int | None, option("translate: beam size. [default: 5]", least=1, most=1000)]
+# the ranges of these are checked by `regard.tasks.search`
+Beam = Annotated[int | None, option("translate: beam size. [default: 5]")]
 Penalty = Annotated[
     float | None,
-    option("translate: length penalty, Wu et al. 2016, eq. 14. [default: 0.6]", "X", least=0.0),
+    option("translate: length penalty, Wu et al. 2016, eq. 14. [default: 0.6]", "X"),
 ]
 Mbr = Annotated[
     int | None,
-    option(
-        "translate: of N samples, the one most like the others (minimum Bayes risk).", "N", 2, 1000
-    ),
+    option("translate: of N samples, the one most like the others (minimum Bayes risk)."),
 ]
 Count = Annotated[int | None, option("recommend: items per user.", least=1, most=1_000_000)]
 Set = Annotated[

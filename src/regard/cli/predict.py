@@ -48,7 +48,7 @@ def predict(
     beam: Beam = None,
     n_best: Annotated[
         int | None,
-        option("translate: translations per input: number, ranking score, text.", "N", 1, 1000),
+        option("translate: translations per input: number, ranking score, text."),
     ] = None,
     penalty: Penalty = None,
     prefix: Annotated[

@@ -90,7 +90,7 @@ def see(
     if summary and files:
         raise typer.BadParameter("--summary is printed: use it without --out")
     numbers = {"beam": beam, "count": count, "generate": generate}
-    options = {name: value for name, value in numbers.items() if value}
+    options = {name: value for name, value in numbers.items() if value is not None}
     several: Any = None
     if source.is_file():
         if inputs or options or checkpoints:
@@ -112,8 +112,6 @@ def see(
         if checkpoints and predictor.task != "translate":
             raise typer.BadParameter("--checkpoints is for runs of the task translate")
         check_given(predictor, options, "trace")
-        if predictor.task == "translate":
-            options.setdefault("beam", 5)
         traces = [predictor.trace(one, **options) for one in parsed]
         if not any(trace.calls for trace in traces):
             if missed := traces[0].missed:

@@ -11,11 +11,33 @@ from regard.cli.inputs import Record
 
 if TYPE_CHECKING:
     from regard.tasks import Translation, Translator
+    from regard.tasks.search import SearchOptions
 
-BEAM, PENALTY, LONGEST = 5, 0.6, 2048
+LONGEST = 2048
 CHECKED = 100  # lines that are searched for one of unknown tokens
 TRACED = 16  # lines that a trace holds at most
-SAMPLING = ("temperature", "top_k", "top_p", "seed")
+SAMPLING = ("temperature", "top_k", "top_p", "seed")  # fields of `Sampling`
+SEARCH = ("beam", "n_best", "penalty", "mbr")  # fields of `SearchOptions`
+
+
+def read_search(given: dict[str, Any]) -> "SearchOptions":
+    """Take the options of a search out of those of a command line."""
+    from regard.tasks.search import search_options
+
+    sampling = {name: given.pop(name) for name in SAMPLING if name in given}
+    options = {name: given.pop(name) for name in SEARCH if name in given}
+    if given.pop("sample", False):
+        if "mbr" in options:
+            raise typer.BadParameter("--mbr samples by itself: leave out --sample")
+    elif sampling and "mbr" not in options:
+        flags = "--temperature, --top-k, --top-p and --seed"
+        raise typer.BadParameter(f"{flags} are for samples: add --sample or --mbr")
+    elif not sampling:
+        sampling = None
+    try:
+        return search_options(**options, sampling=sampling)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 class BatchTranslator:
@@ -28,29 +50,12 @@ class BatchTranslator:
         self.to_trace = TRACED if given.pop("trace", None) is not None else 0
         self.traced: list[Translation] = []
         self.prefix = given.pop("prefix", "")
-        self.n_best = given.get("n_best", 1)
-        self.penalty = given.get("penalty", PENALTY)
         self.seen = self.done = 0
-        sampling = {name: given.pop(name) for name in SAMPLING if name in given}
-        self.sampled = given.pop("sample", False)
-        beam = given.get("beam", BEAM)
-        if "mbr" in given:
-            if self.sampled or "n_best" in given:
-                raise typer.BadParameter("--mbr samples by itself, and chooses one translation")
-            self.sampled = True
-        if sampling and not self.sampled:
-            needs = "--temperature, --top-k, --top-p and --seed need --sample or --mbr"
-            raise typer.BadParameter(needs)
-        if self.sampled and {"beam", "penalty"} & set(given):
-            raise typer.BadParameter("--beam and --penalty are for searching, not for samples")
-        if self.n_best > beam and not self.sampled:
-            raise typer.BadParameter(f"--n-best {self.n_best} needs a --beam of {self.n_best}")
-        self.options: dict[str, Any] = {
-            "beam": 1 if self.sampled else beam,
-            "penalty": PENALTY,
-        } | given
-        if self.sampled:
-            self.options["sampling"] = sampling
+        self.search = read_search(given)
+        own = self.search.model_fields_set
+        self.options: dict[str, Any] = {name: getattr(self.search, name) for name in own} | given
+        if self.search.sampling is not None:
+            self.options["sampling"] = self.search.drawing
 
     def check(self, inputs: Iterator[tuple[Record, Any]]) -> Iterator[tuple[Record, Any]]:
         """Yield the inputs again; raise at one that is too long, and note one that is unknown."""
@@ -93,19 +98,22 @@ class BatchTranslator:
             more["prefix"] = [self.prefix] * len(sources)
         found = self.translator.predict(sources, first=self.seen, **self.options, **more)
         self.seen += len(sources)
-        return found if self.n_best > 1 else [[one] for one in found]
+        return found if self.search.n_best > 1 else [[one] for one in found]
 
     def _ranking(self, one: "Translation") -> float:
         """Return the score by which a beam sorts; samples are not sorted."""
         from regard.decoding.search import length_penalty
 
-        return one.score / (1 if self.sampled else length_penalty(len(one.tokens), self.penalty))
+        search = self.search
+        return one.score / (
+            1 if search.samples else length_penalty(len(one.tokens), search.penalty)
+        )
 
     def _text(self, translations: "list[Translation]") -> str:
         rows = []
         for one in translations:
             text = self.translator.to_text(one)
-            if self.n_best > 1:
+            if self.search.n_best > 1:
                 rows.append(f"{self.done}\t{self._ranking(one):.4f}\t{text}")
             else:
                 rows.append(f"{one.score:.4f}\t{text}" if self.scores else text)
@@ -115,7 +123,7 @@ class BatchTranslator:
         rows = [
             self.translator.to_json(one) | {"ranking": self._ranking(one)} for one in translations
         ]
-        return rows if self.n_best > 1 else self.translator.to_json(translations[0])
+        return rows if self.search.n_best > 1 else self.translator.to_json(translations[0])
 
 
 def store_trace(found: "list[Translation]", path: Path) -> None:

@@ -159,9 +159,7 @@ class Server:
         self, request: Request, given: TranslateRequest
     ) -> TranslateAnswer | EventStream:
         """Translations of all texts, or the stream of one."""
-        if given.sampling is None and given.n_best > given.beam:
-            raise RequestError(422, f"n_best {given.n_best} needs a beam as large", "n_best")
-        searches = given.sampling is None and given.beam > 1
+        searches = not given.samples and given.beam > 1
         if given.stream and (searches or given.n_best > 1 or len(given.texts) > 1):
             raise RequestError(
                 422, "a stream is of one text, one translation, and beam 1 or sampling", "stream"

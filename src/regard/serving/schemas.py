@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from regard.tasks.search import Search, at_most
+
 CHARACTERS = 20_000  # of a text
 INPUTS = 64  # of a request
 BEAM = 20
@@ -40,26 +42,15 @@ class PredictAnswer(BaseModel):
     predictions: list[Any]
 
 
-class Sampling(Request):
-    """How to draw a translation instead of searching for the best."""
-
-    temperature: float = Field(1.0, gt=0, le=10)
-    top_k: int | None = Field(None, ge=1, le=100_000)
-    top_p: float | None = Field(None, gt=0, le=1)
-    seed: int = Field(0, ge=0, le=2**31)
-
-
-class TranslateRequest(Request):
+class TranslateRequest(Search, Request):
     """Texts to translate; one text is a list of one."""
 
     texts: list[Text] = Field(min_length=1, max_length=INPUTS)
-    beam: int = Field(5, ge=1, le=BEAM, description="1 is greedy search")
-    n_best: int = Field(1, ge=1, le=BEAM, description="translations of each text, at most `beam`")
-    penalty: float = Field(0.6, ge=0, le=10, description="length penalty, Wu et al. 2016, eq. 14")
+    beam: int = at_most("beam", BEAM)
+    n_best: int = at_most("n_best", BEAM)
     prefix: Annotated[str, Field(max_length=1000)] | None = Field(
         None, description="how every translation begins"
     )
-    sampling: Sampling | None = None
     alignments: bool = Field(False, description="whether to return weights of the source tokens")
     stream: bool = Field(
         False, description="send the tokens of one text as they come; needs beam 1 or sampling"
@@ -68,10 +59,8 @@ class TranslateRequest(Request):
 
     def options(self) -> dict[str, Any]:
         """Return the options of `Translator.predict`."""
-        options: dict[str, Any] = {"n_best": self.n_best, "return_map": self.alignments}
-        if self.sampling is not None:
-            return options | {"sampling": self.sampling.model_dump(exclude_none=True)}
-        return options | {"beam": self.beam, "penalty": self.penalty}
+        search = self.model_dump(include={*Search.model_fields}, exclude_unset=True)
+        return {**search, "n_best": self.n_best, "return_map": self.alignments}
 
 
 class Hypothesis(BaseModel):

@@ -7,6 +7,7 @@ from regard.studio.look import answer, page_data, parse_text
 from regard.studio.messages import Compared, Comparison, Looked, PageData
 from regard.studio.runs import Runs, describe, final_metrics
 from regard.tasks import Translator
+from regard.tasks.search import BEAM
 
 
 def compare(runs: Runs, given: Comparison) -> list[Compared]:
@@ -17,10 +18,10 @@ def compare(runs: Runs, given: Comparison) -> list[Compared]:
         try:
             predictor = runs.predictor(name)
             input = parse_text(predictor, given.text)
-            looked = answer(predictor, input, beam=5 if isinstance(predictor, Translator) else 1)
+            looked = answer(predictor, input, beam=BEAM)
             same = None
             if isinstance(predictor, Translator):
-                ((best,),) = predictor.search([input], beam=5)
+                ((best,),) = predictor.search([input])
                 first = first or (predictor, best)
                 same = _same_output(predictor, input, first)
         except (ValueError, OSError) as error:

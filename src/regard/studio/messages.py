@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
+from regard.tasks.search import at_most
+
 LONGEST_TEXT = 20_000
 LARGEST_UPLOAD = 2**24
 MOST_IDS = 2000
@@ -98,7 +100,7 @@ class Look(Given):
     example: Annotated[int, Field(ge=0, lt=1000)] | None = Field(
         None, description="the number of a test example"
     )
-    beam: int = Field(5, ge=1, le=10)
+    beam: int = at_most("beam", 10)
     prefix: list[Index] = Field(
         [], max_length=MOST_IDS, description="ids that the output begins with"
     )

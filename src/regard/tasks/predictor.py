@@ -160,8 +160,8 @@ def predict_options(predictor: Predictor | type[Predictor]) -> dict[str, Any]:
     >>> from regard.tasks import Classifier, Translator
     >>> predict_options(Classifier)
     {}
-    >>> predict_options(Translator)["beam"]
-    1
+    >>> "beam" in predict_options(Translator)
+    True
     """
     return _keywords(predictor.predict)
 

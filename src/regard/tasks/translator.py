@@ -17,6 +17,7 @@ from regard.export import CTranslate2Model
 from regard.tasks.parallel_corpus import Data, Splits, read_files
 from regard.tasks.predictor import Predictor, check_inputs, check_traceable, field
 from regard.tasks.run import load_model
+from regard.tasks.search import search_options
 from regard.tasks.translation import Translation, trace_translation
 from regard.tasks.variants import build_model
 from regard.trace import Trace
@@ -26,19 +27,18 @@ from regard.training.run_directory import read_run_config
 from regard.training.weights import put_weights
 
 SOURCE, TARGET = "tokenizer.source.json", "tokenizer.target.json"
-MBR_TEMPERATURE = 0.7
 
 
 class Options(TypedDict, total=False):
     """The options of `Translator.translate`, which documents them."""
 
-    beam: int
+    beam: int | None
     return_map: bool
-    penalty: float
+    penalty: float | None
     sampling: Mapping[str, Any] | None
     mbr: int | None
     prefix: Sequence[str] | None
-    limits: Limits
+    limits: Limits | None
     copy_unknown: bool
     first: int
     on_step: OnStep | None
@@ -105,14 +105,14 @@ class Translator(Predictor):
         self,
         inputs: Sequence[Any],
         *,
-        beam: int = 1,
+        beam: int | None = None,
         n_best: int = 1,
         return_map: bool = False,
-        penalty: float = 0.6,
+        penalty: float | None = None,
         sampling: Mapping[str, Any] | None = None,
         mbr: int | None = None,
         prefix: Sequence[str] | None = None,
-        limits: Limits = Limits(),  # noqa: B008
+        limits: Limits | None = None,
         copy_unknown: bool = False,
         first: int = 0,
         on_step: OnStep | None = None,
@@ -121,10 +121,10 @@ class Translator(Predictor):
 
         Args:
             inputs: texts or frames
-            beam: beam size; 1 is greedy search
+            beam: beam size, by default 5; 1 is greedy search
             n_best: translations of each input, at most `beam`; with `sampling`, samples of each
             return_map: whether to return what was attended to
-            penalty: length penalty of the beam, see `regard.decoding.beam`
+            penalty: length penalty of the beam, by default 0.6, see `regard.decoding.beam`
             sampling: sample translations, with options of `regard.decoding.sample`: temperature,
                 top_k, top_p, seed
             mbr: draw this many samples and return the one that is most like the others, by chrF:
@@ -141,17 +141,9 @@ class Translator(Predictor):
         Returns: one `Translation` for each, or, with n_best > 1, a list of them for each
         """
         check_inputs(inputs, "texts")
-        if mbr is not None:
-            if mbr < 2 or beam > 1 or n_best > 1:
-                raise ValueError(
-                    "mbr chooses one of 2 samples or more, without beam and n_best, got "
-                    f"mbr={mbr}, beam={beam}, n_best={n_best}"
-                )
-            sampling = {"temperature": MBR_TEMPERATURE, **(sampling or {})}
-        if sampling is None and not 1 <= n_best <= beam:
-            raise ValueError(f"n_best should be from 1 to beam={beam}, got {n_best}")
-        if sampling is not None and (beam > 1 or n_best < 1):
-            raise ValueError(f"sampling needs beam=1 and n_best ≥ 1, got {beam} and {n_best}")
+        how = search_options(
+            beam=beam, n_best=n_best, penalty=penalty, sampling=sampling, mbr=mbr, limits=limits
+        )
         if prefix is not None and (isinstance(prefix, str) or len(prefix) != len(inputs)):
             raise ValueError(
                 f"prefix should be a list of {len(inputs)}, one for each text, got {prefix!r}"
@@ -160,19 +152,23 @@ class Translator(Predictor):
         if copy_unknown and not all(isinstance(t, VocabularyTokenizer) for t in sides):
             raise ValueError("copy_unknown needs tokenizers of characters, words or phonemes")
         sources = [self._encode(text) for text in inputs]
-        options: dict[str, Any] = {"return_map": return_map or copy_unknown, "limits": limits}
-        options["on_step"] = on_step
+        options: dict[str, Any] = {
+            "return_map": return_map or copy_unknown,
+            "limits": how.limits,
+            "on_step": on_step,
+        }
         if prefix is not None:
             options["prefix"] = [self.target.encode(text) for text in prefix]
-        if sampling is not None:
+        if how.samples:
             if isinstance(self.model, CTranslate2Model):
                 raise ValueError("samples of CTranslate2 have no seed: sample with the run itself")
-            each = n_best if mbr is None else mbr
-            found = _samples(self.model, sources, each, first, {**options, **sampling})
-            if mbr is not None:
+            each = how.mbr or how.n_best
+            found = _samples(self.model, sources, each, first, {**options, **how.drawing})
+            if how.mbr is not None:
                 found = [[self._most_agreed(samples)] for samples in found]
         else:
-            found = self._search(sources, beam, options, n_best=n_best, penalty=penalty)
+            ranking = {"n_best": how.n_best, "penalty": how.penalty}
+            found = self._search(sources, how.beam, options, **ranking)
         if not all(best and np.isfinite(best[0].score) for best in found):
             raise ValueError(
                 "the scores of the model are not finite: its weights hold NaN or infinity, as "
@@ -182,13 +178,13 @@ class Translator(Predictor):
             [self._translation(text, source, one, copy_unknown, return_map) for one in best]
             for text, source, best in zip(inputs, sources, found, strict=True)
         ]
-        return written if n_best > 1 else [best[0] for best in written]
+        return written if how.n_best > 1 else [best[0] for best in written]
 
     def search(
         self,
         inputs: Sequence[Any],
         *,
-        beam: int = 1,
+        beam: int | None = None,
         n_best: int = 1,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
@@ -196,13 +192,14 @@ class Translator(Predictor):
 
         Args:
             inputs: texts or frames
-            beam: beam size; 1 is greedy search
+            beam: beam size, by default 5; 1 is greedy search
             n_best: hypotheses of each input, at most `beam`; there may be fewer
             prefixes: ids of target tokens that the hypotheses of each input begin with
         """
         sources = [self._encode(text) for text in inputs]
+        how = search_options(beam=beam, n_best=n_best)
         options: dict[str, Any] = {} if prefixes is None else {"prefix": prefixes}
-        return self._search(sources, beam, options, n_best=n_best)
+        return self._search(sources, how.beam, options, n_best=n_best, penalty=how.penalty)
 
     def _search(
         self, sources: list[Any], beam: int, options: dict[str, Any], **ranking: Any
@@ -214,7 +211,9 @@ class Translator(Predictor):
         search = partial(beam_search, size=beam, **ranking)
         return batched(search, self.model, sources, **options)
 
-    def trace(self, input: Any, *, beam: int = 1, written: Hypothesis | None = None) -> Trace:
+    def trace(
+        self, input: Any, *, beam: int | None = None, written: Hypothesis | None = None
+    ) -> Trace:
         """Translate one text, then run the model on its own translation and record all attention.
 
         Row t of a decoder's map shows what led to target token t. The decoder's own past is the
@@ -223,7 +222,7 @@ class Translator(Predictor):
 
         Args:
             input: a text, or float frames (length, width)
-            beam: beam size
+            beam: beam size, by default 5
             written: what to run the model on instead of its own translation
 
         Raises:
@@ -240,13 +239,15 @@ class Translator(Predictor):
         text = input if isinstance(input, str) else ""
         return trace_translation(self.model, self.target, source, best.tokens, found, text)
 
-    def trace_checkpoints(self, run: str | Path, input: Any, *, beam: int = 1) -> dict[str, Trace]:
+    def trace_checkpoints(
+        self, run: str | Path, input: Any, *, beam: int | None = None
+    ) -> dict[str, Trace]:
         """Trace how an alignment was learned: the final translation, at each checkpoint of a run.
 
         Args:
             run: the run directory of this model, whose weights are restored afterwards
             input: a text or frames
-            beam: beam size
+            beam: beam size, by default 5
 
         Returns: a trace for each checkpoint by its step, in order, and the final one
 
