@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -308,3 +309,17 @@ def test_every_kind_of_model_is_made_for_every_recipe_of_pairs(recipe, tmp_path,
     for kind in set(KINDS) - {"language"}:
         sets = ["data.count=20", "data.valid_count=5", f"model.kind={kind}"]
         assert TranslateTask.from_config(read_config(resolve_recipe(recipe)[1], sets)).build()
+
+
+def test_a_dry_run_names_long_pairs_and_shows_a_part_of_them(here, capsys):
+    lines = [f"a{n} b\tc{n}\n" for n in range(60)] + ["x" * 1_000 + "\tlong\n"]
+    Path("long.tsv").write_text("".join(lines))
+    config = '[data]\ntrain = "long.tsv"\nsentences = 8\n[model]\nkind = "luong"\nhidden = 5\n'
+    Path("long.toml").write_text(f'task = "translate"\n{config}[training]\nsteps = 1\n')
+    assert train("long.toml", "--dry-run") == 0
+    shown = capsys.readouterr().out
+    assert "1 of over 10 times the average, the longest of 1,000 tokens" in shown
+    assert "data.longest leaves them out" in shown
+    assert max(map(len, shown.splitlines())) < 500
+    assert train("long.toml", "--dry-run", "--set", "data.longest=50") == 0
+    assert "long pairs" not in capsys.readouterr().out

@@ -57,8 +57,8 @@ def _train(run: Path, *, fresh: bool) -> None:
     """Train the run, or finish the one that is there."""
     from regard.cli.train import progress
     from regard.recipes import load_recipe
-    from regard.tasks import TASKS
-    from regard.training import read_config, read_run_config, train
+    from regard.tasks.run import make_task
+    from regard.training import read_config, train
     from regard.training.checkpoint import OtherVersionError
     from regard.training.run_directory import remove_run
 
@@ -69,13 +69,11 @@ def _train(run: Path, *, fresh: bool) -> None:
         raise ValueError(f"{run} holds another run: choose another directory with --out")
     if there and fresh:
         remove_run(run, also=["figures", *(f"figures/{name}.png" for name in FIGURES)])
-        there, config = False, read_config(load_recipe("dates"))
-    elif there:
-        try:
-            config = read_run_config(run)  # checks its files
-        except OtherVersionError as error:
-            raise ValueError(f"{error}: regard demo --fresh") from error
-    task = TASKS[config.task].from_config(config, run if there else None)
+        there = False
+    try:
+        config, task = make_task(load_recipe("dates"), resume=run if there else None)
+    except OtherVersionError as error:
+        raise ValueError(f"{error}: regard demo --fresh") from error
     if there and (run / "model.safetensors").is_file():
         print(f"{run} is there already: this is its model. regard demo --fresh trains anew.")
     else:

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 JSON_LINES = (".jsonl", ".ndjson")
 TEXT_FILES = (".txt", ".tsv", *JSON_LINES)
+FEW = 8  # texts of a command line that are answered without compiled kernels
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 
 Item = TypeVar("Item")
@@ -58,6 +59,11 @@ def read_records(
             yield Record(_object(argument, f"input {number}"), f"input {number}")
         else:
             yield Record(argument, f"input {number}")
+
+
+def are_few_texts(arguments: Sequence[str]) -> bool:
+    """Whether a command line has nothing but a few texts, so that every import is felt."""
+    return 0 < len(arguments) <= FEW and not any(map(_is_file, arguments))
 
 
 def in_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.inputs import Record, in_batches, read_records
+from regard.cli.inputs import Record, are_few_texts, in_batches, read_records
 from regard.cli.options import (
     Beam,
     Count,
@@ -101,8 +101,11 @@ def predict(
     With --out each file, or pattern of files in quotes, becomes a file of DIR. Under torchrun the
     processes share the files; one that is finished is never done again.
     """
+    from regard.paths.kernels import without_kernels
     from regard.tasks import load
 
+    if are_few_texts(inputs or []):
+        context.with_resource(without_kernels())
     params = {name: context.params[name] for name in task_options()}
     given = {name: value for name, value in params.items() if not (value is None or value is False)}
     if trace is not None:

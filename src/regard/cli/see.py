@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.inputs import read_records
+from regard.cli.inputs import are_few_texts, read_records
 from regard.cli.options import (
     Beam,
     Count,
@@ -27,6 +27,7 @@ SUFFIXES = (".png", ".svg", ".html", ".attn")
 
 
 def see(
+    context: typer.Context,
     source: Annotated[
         Path,
         typer.Argument(
@@ -75,6 +76,10 @@ def see(
 
     Without --out it is shown in the terminal.
     """
+    from regard.paths.kernels import without_kernels
+
+    if are_few_texts(inputs or []):
+        context.with_resource(without_kernels())
     check_language(language or "en")
     files = list(out or [])
     for file in files:

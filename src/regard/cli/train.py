@@ -55,21 +55,23 @@ def train(
         return _list_recipes() if listing else _list_keys(recipe)
     if accept_changed_data and not resume:
         raise typer.BadParameter("--accept-changed-data is for --resume")
+    from regard.tasks.run import make_task
     from regard.training import read_run_config
     from regard.training import train as run_training
     from regard.training.processes import continues, launched
     from regard.training.run_directory import check_free
+    from regard.training.settings import SettingsError
 
     run, source = _resumed(recipe, out) if resume else _new(recipe, out)
     again = continues(run)  # torchrun started the command again as it was
     resume = resume or again
     check_output(run)
-    if resume:
-        file = source if isinstance(source, Path) and not again else None
-        source = read_run_config(run).model_dump(exclude_none=True)
-        _note_changes(file, source, run)
-    config = _read(source, settings or [])
-    config, task = _task(config, run if resume else None)
+    if resume and isinstance(source, Path) and not again:
+        _note_changes(source, read_run_config(run).model_dump(exclude_none=True), run)
+    try:
+        config, task = make_task(source, settings or [], resume=run if resume else None, note=_note)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from error
     if dry_run:
         return _dry_run(task, config, None if resume else config.training.init)
     if not resume:
@@ -106,8 +108,9 @@ def _list_recipes() -> None:
 
 def _list_keys(recipe: str | None) -> None:
     from regard.cli.keys import describe_keys
+    from regard.training import read_config
 
-    task = None if recipe is None else _read(_resolve(recipe)[1], []).task
+    task = None if recipe is None else read_config(_resolve(recipe)[1]).task
     print(describe_keys(task))
 
 
@@ -149,22 +152,15 @@ def _latest_run(folder: Path) -> Path:
     return run
 
 
-def _read(source: Any, settings: list[str]) -> "Config":
-    from regard.training import read_config
-
-    try:
-        return read_config(source, settings, note=lambda text: print(text, file=sys.stderr))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
-def _note_changes(file: Path | None, own: dict[str, Any], run: Path) -> None:
+def _note_changes(file: Path, own: dict[str, Any], run: Path) -> None:
     """Print what differs in a configuration file that is given to resume: the run keeps its own."""
     from regard.training import read_config
     from regard.training.config import changed_keys, load_toml
 
-    if file is None:
-        return
     given = load_toml(file)
     values = read_config(given).model_dump(exclude_none=True)
     for key, was, now in changed_keys(own, values):
@@ -173,23 +169,6 @@ def _note_changes(file: Path | None, own: dict[str, Any], run: Path) -> None:
             continue  # a default
         advice = f"; to change it, add --set {key}={now}" if table == "training" else ""
         print(f"note: {run} keeps its own {key} = {was}; {file} has {now}{advice}", file=sys.stderr)
-
-
-def _task(config: "Config", run: Path | None) -> tuple["Config", "Task"]:
-    from regard.core.names import did_you_mean
-    from regard.tasks import TASKS
-    from regard.tasks.run import resolve_init
-    from regard.training.settings import SettingsError
-
-    if config.task not in TASKS:
-        raise typer.BadParameter(
-            f"unknown task = {config.task!r}{did_you_mean(config.task, TASKS)}"
-        )
-    config, tokenizers = resolve_init(config, run)
-    try:
-        return config, TASKS[config.task].from_config(config, tokenizers)
-    except SettingsError as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 def _report(run: Path, outcome: "Outcome") -> None:

@@ -66,7 +66,7 @@ class Batches:
         if tokens is not None and sums.max() > tokens:
             raise ValueError(
                 f"pair {sums.argmax()} has {sums.max()} tokens, more than the tokens={tokens} of a "
-                f"batch; raise tokens or leave out long pairs"
+                f"batch; raise data.tokens, or leave out long pairs with data.longest"
             )
         if seed < 0:
             raise ValueError(f"seed must not be negative, got {seed}")

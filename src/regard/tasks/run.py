@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -15,9 +16,10 @@ from regard.core.names import did_you_mean
 from regard.export import load_exported, read_export
 from regard.tasks.predictor import Predictor
 from regard.tasks.pretrained import PretrainedPredictor, is_checkpoint, load_pretrained
-from regard.training.config import Config, load_toml
+from regard.training.config import Config, load_toml, read_config
 from regard.training.device import find_device
 from regard.training.run_directory import MANIFEST, read_run_config, stored_file
+from regard.training.settings import SettingsError
 from regard.training.weights import put_weights, read_tensors
 
 WEIGHTS, CLASSES = "model.safetensors", "classes.json"
@@ -224,8 +226,6 @@ def train(
     import sys
 
     from regard.recipes import resolve_recipe
-    from regard.tasks import TASKS
-    from regard.training import read_config
     from regard.training import train as train_task
     from regard.training.processes import continues
     from regard.training.progress import Cell, Lines, in_notebook
@@ -235,13 +235,9 @@ def train(
         raise ValueError("out is missing: a configuration without a name needs a directory")
     run = Path(out) if out is not None else Path("runs") / name
     resume = resume or continues(run)
-    if resume:
-        tables = read_run_config(run).model_dump(exclude_none=True)
-    config = read_config(tables, settings, note=lambda text: print(text, file=sys.stderr))
-    if config.task not in TASKS:
-        raise ValueError(f"unknown task = {config.task!r}{did_you_mean(config.task, TASKS)}")
-    config, tokenizers = resolve_init(config, run if resume else None)
-    task = TASKS[config.task].from_config(config, tokenizers)
+    config, task = make_task(
+        tables, settings, resume=run if resume else None, note=partial(print, file=sys.stderr)
+    )
     outcome = train_task(
         task,
         config,
@@ -253,6 +249,36 @@ def train(
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(f"stopped after step {outcome.step}; resume=True continues {run}")
     return load(run)
+
+
+def make_task(
+    source: Any,
+    settings: Iterable[str] = (),
+    *,
+    resume: Path | None = None,
+    note: Callable[[str], None] = print,
+) -> tuple[Config, Any]:
+    """Return what a training starts with: the complete configuration, and its task.
+
+    Args:
+        source: a TOML file or its tables
+        settings: what to change, such as "training.lr=1e-3"
+        resume: the run to continue: its own configuration and tokenizers are used
+        note: receives a sentence about settings that were replaced
+
+    Raises:
+        SettingsError: if the configuration is not valid
+        ValueError: if the data is not
+    """
+    from regard.tasks import TASKS
+
+    if resume is not None:
+        source = read_run_config(resume).model_dump(exclude_none=True)
+    config = read_config(source, settings, note=note)
+    if config.task not in TASKS:
+        raise SettingsError(f"unknown task = {config.task!r}{did_you_mean(config.task, TASKS)}")
+    config, tokenizers = resolve_init(config, resume)
+    return config, TASKS[config.task].from_config(config, tokenizers)
 
 
 def resolve_init(config: Config, run: Path | None = None) -> tuple[Config, Path | None]:

@@ -39,6 +39,8 @@ from regard.training import Config, Loss, Settings, read_settings, stored_file, 
 from regard.training.processes import gathered, shared, summed
 
 EXAMPLES = 3  # that `describe` shows
+LONG, MANY = 10, 500  # times the average, and tokens, from which a pair is named as long
+LETTERS = 200  # of an example that are shown
 ROWS = 512  # target tokens that are evaluated at a time
 
 
@@ -185,11 +187,20 @@ class TranslateTask(ConfiguredTask):
             "target tokens": _spread(lengths[:, 1] - 2),
             "batches an epoch": f"{count:,} of {len(lengths) / count:.0f} pairs",
         }
+        longest = lengths.max(1)
+        long = int((longest > LONG * max(1, longest.mean())).sum())
+        if long and longest.max() > MANY:
+            rows["long pairs"] = (
+                f"{long:,} of over {LONG} times the average, the longest of {longest.max():,} "
+                "tokens; data.longest leaves them out"
+            )
         if self.train.report.count:
             rows["bad lines"] = str(self.train.report)
         for number, (text, written) in enumerate(self.train[:EXAMPLES], start=1):
             shown = f"{len(text)} frames" if not isinstance(text, str) else text
-            rows[f"example {number}"] = f"{shown} → {written}"
+            rows[f"example {number}"] = " → ".join(
+                side if len(side) <= LETTERS else f"{side[:LETTERS]}…" for side in (shown, written)
+            )
         return table(rows)
 
     def evaluation_batches(self) -> Iterator[Batch]:

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from regard.core.names import did_you_mean, find_name
 from regard.models.build import KINDS, switch_kind
 from regard.system.files import atomic_file
-from regard.training.settings import Settings, read_settings
+from regard.training.settings import Settings, SettingsError, read_settings
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -159,11 +159,11 @@ def read_config(
             tables: dict[str, Any] = {**values, "training": Training.model_fields}
             for table, keys in tables.items():
                 if isinstance(keys, Mapping) and name in keys:
-                    raise ValueError(f"unknown key {name}; did you mean {table}.{name}?")
-            raise ValueError(f"unknown key {name}{did_you_mean(name, Config.model_fields)}")
+                    raise SettingsError(f"unknown key {name}; did you mean {table}.{name}?")
+            raise SettingsError(f"unknown key {name}{did_you_mean(name, Config.model_fields)}")
     training = values.pop("training", {})
     if not isinstance(training, Mapping):
-        raise ValueError(f"training must be a table, got {training!r}")
+        raise SettingsError(f"training must be a table, got {training!r}")
     if isinstance(training.get("init"), str):
         training = {**training, "init": os.path.abspath(training["init"])}
     checked = read_settings(Training, training, "training")
@@ -206,9 +206,9 @@ def load_toml(path: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
+        raise SettingsError(f"{path} is not TOML: {error}") from error
     if not values:
-        raise ValueError(f"{path} is empty: a configuration has a task and a table [training]")
+        raise SettingsError(f"{path} is empty: a configuration has a task and a table [training]")
     return values
 
 
@@ -249,7 +249,10 @@ def _switch_kind(values: dict[str, Any], overrides: list[str], note: Callable[[s
     model, training = values.get("model", {}), values.get("training", {})
     if "model.kind" not in given:
         return
-    kind = find_name(str(_value(given["model.kind"] or "luong")), KINDS)
+    try:
+        kind = find_name(str(_value(given["model.kind"] or "luong")), KINDS)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     was = model.get("kind", "luong") if isinstance(model, Mapping) else None
     if values.get("task") != "translate" or kind in (None, was, "language") or was is None:
         return
@@ -282,11 +285,11 @@ def _put(values: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     *tables, key = (part.strip() for part in name.split("."))
     if not equals or not key or not all(tables):
-        raise ValueError(f"expected table.key=value, such as training.lr=1e-3, got {override!r}")
+        raise SettingsError(f"expected table.key=value, such as training.lr=1e-3, got {override!r}")
     for table in tables:
         values = values.setdefault(table, {})
         if not isinstance(values, dict):
-            raise ValueError(f"{override!r}: {table} is a value, not a table")
+            raise SettingsError(f"{override!r}: {table} is a value, not a table")
     if text.strip():
         values[key] = _value(text.strip())
     else:

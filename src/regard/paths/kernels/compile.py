@@ -7,7 +7,8 @@ import functools
 import hashlib
 import importlib.util
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": FASTMATH}
 WORK_PER_THREAD = 1 << 15  # evaluations of tanh below which waking a second thread costs more
 
 _lock = threading.RLock()
+_left_alone = False
 
 
 _NUMBA = importlib.util.find_spec("numba") is not None  # a compiler can trace a constant
@@ -34,16 +36,29 @@ def has_numba() -> bool:
     return _NUMBA
 
 
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    """Inside, torch serves instead of the kernels: for a process too short to import numba."""
+    global _left_alone
+    before, _left_alone = _left_alone, True
+    try:
+        yield
+    finally:
+        _left_alone = before
+
+
 def available(tensor: Tensor) -> bool:
     """Whether the compiled kernels can take a tensor, after halves are promoted to float32.
 
-    Not without numba, not off the CPU, and not in a forked child, which OpenMP would end.
+    Not without numba, not off the CPU, not inside `without_kernels`, and not in a forked child,
+    which OpenMP would end.
 
     >>> available(torch.zeros(2, dtype=torch.int64))
     False
     """
     return (
         tensor.device.type == "cpu"
+        and not _left_alone
         and tensor.is_floating_point()
         and not in_forked_child()
         and has_numba()
