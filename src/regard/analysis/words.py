@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.core.map import AttentionMap
-from regard.data.tokenizer_bpe import CONTINUATION
+from regard.data.tokenizer import CONTINUATION
 from regard.trace import Trace
 
 STARTS = ("▁", "Ġ", " ")

@@ -8,7 +8,7 @@ import typer
 
 from regard.cli.options import Beam, Device, Json, Mbr, Penalty, Run, flag, option
 from regard.cli.output import sanitize, write_json
-from regard.cli.translate import read_search
+from regard.cli.predict import read_search
 
 if TYPE_CHECKING:
     from regard.data import Pairs

@@ -9,9 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.tokenizer import Tokenizer
-from regard.data.tokenizer_bpe import CONTINUATION
-from regard.data.tokenizer_vocabulary import VocabularyTokenizer
+from regard.data.tokenizer import CONTINUATION, Tokenizer, VocabularyTokenizer
 
 END = re.compile(r"[.!?…。！？][\"'”’)\]]*(?=\s)")  # with closing quotes and brackets
 

@@ -13,8 +13,7 @@ from regard.tasks.memory import MemoryPredictor, MemoryTask
 from regard.tasks.pair import PairPredictor, PairTask
 from regard.tasks.predictor import Predictor, check_options, predict_options, trace_options
 from regard.tasks.pretrained import PretrainedPredictor, load_pretrained
-from regard.tasks.recommend import RecommendTask
-from regard.tasks.recommender import NewUser, Recommendation, Recommender
+from regard.tasks.recommend import NewUser, Recommendation, Recommender, RecommendTask
 from regard.tasks.run import evaluate_run, load, load_model, train
 from regard.tasks.translate import TranslateTask
 from regard.tasks.translator import Translation, Translator

@@ -18,7 +18,7 @@ from regard.attention.observer import Recorder, observe
 from regard.attention.record import CallRecord
 from regard.core.score import precise
 from regard.data import Batch, Pairs, Tokenizer
-from regard.data.tokenizer_vocabulary import VocabularyTokenizer
+from regard.data.tokenizer import VocabularyTokenizer
 from regard.decoding.search import encoder_decoder_attentions
 
 HEAD = 0  # which one is guided; before training, all are alike
