@@ -7,7 +7,7 @@ import pytest
 
 import regard
 from regard.training import Silent
-from tests.conftest import COPY
+from tests.conftest import COPY, TINY
 
 # each takes from a tenth of a second to two
 NEEDLESS = (
@@ -66,6 +66,23 @@ def test_a_sentence_loads_nothing_needless(command, kind, copy_run, transformer_
     run = {"copy": copy_run, "transformer": transformer_run}.get(kind) or tiny_run(kind)
     _, needless = loaded(command, run, "abc")
     assert needless == []
+
+
+LOAD = """
+import sys
+import regard
+for run in {runs!r}:
+    regard.load(run)
+print(*(name for name in {needless!r} if name in sys.modules))
+"""
+
+
+def test_loading_a_run_of_any_task_loads_nothing_needless(tiny_run):
+    runs = [str(tiny_run(task)) for task in TINY]
+    code = LOAD.format(runs=runs, needless=NEEDLESS)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.split() == []
 
 
 def test_the_text_is_the_one_that_compiled_kernels_write(copy_run, tmp_path):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.core.names import did_you_mean
@@ -26,6 +26,7 @@ WEIGHTS, CLASSES = "model.safetensors", "classes.json"
 LARGEST_JSON = 2**26  # bytes of a JSON file of a run
 SPARE = 2**26  # elements of buffers that are computed and not stored, such as positions
 TENSORS = 8  # tensors that building one tensor of a model makes, at most
+RANDOM = {torch.rand, torch.randn}
 MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange}
 
 PredictorType = TypeVar("PredictorType", bound=Predictor)
@@ -158,7 +159,11 @@ def _check_numbers(run: str | Path, path: Path) -> None:
 
 
 class _Bounded(TorchFunctionMode):
-    """Raise after making so many tensors: a file of few does not hold a million layers."""
+    """Raise after making so many tensors: a file of few does not hold a million layers.
+
+    Sizes need no numbers: random ones are not drawn, nor scaled. On the meta device that would
+    import Dynamo and sympy, which takes a second.
+    """
 
     def __init__(self, limit: int, message: str) -> None:
         super().__init__()
@@ -168,7 +173,9 @@ class _Bounded(TorchFunctionMode):
         self.left -= func in MAKERS
         if self.left < 0 and func in MAKERS:
             raise ValueError(self.message)
-        return func(*args, **(kwargs or {}))
+        if func is torch.Tensor.div and not isinstance(args[1], Tensor):
+            return args[0]
+        return (torch.empty if func in RANDOM else func)(*args, **(kwargs or {}))
 
 
 def _check_fits(
