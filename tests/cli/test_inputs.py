@@ -19,7 +19,7 @@ def files(tmp_path, monkeypatch):
 
 
 def given(*arguments, task="translate", **options):
-    return [record.given for record in read_records(arguments, task, **options)]
+    return [record.content for record in read_records(arguments, task, **options)]
 
 
 def test_an_argument_that_names_a_file_is_the_file(files):

@@ -57,8 +57,8 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (  # with an exampl
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print("regard", __version__)
         raise typer.Exit
 

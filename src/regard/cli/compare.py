@@ -168,11 +168,11 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def table(found: "Comparison") -> str:
+def table(comparison: "Comparison") -> str:
     """Return a row for each variant, names to the left, and a line about the columns."""
-    rows = found.cells()
+    rows = comparison.cells()
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligned = [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
     ]
-    return "\n".join([*aligned, found.caption])
+    return "\n".join([*aligned, comparison.caption])

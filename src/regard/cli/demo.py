@@ -110,7 +110,7 @@ def _draw(one: "Translation") -> None:
     print(heatmap(one.map[:-1], one.tokens[:-1], one.source))  # the last token is the end
 
 
-def _figures(run: Path, found: "dict[str, Translation]") -> None:
+def _figures(run: Path, translations: "dict[str, Translation]") -> None:
     """Draw the same maps as figures, where matplotlib is installed."""
     from regard.system.extras import install_hint
 
@@ -122,7 +122,7 @@ def _figures(run: Path, found: "dict[str, Translation]") -> None:
     folder = run / "figures"
     folder.mkdir(exist_ok=True)
     print("\nThe same as figures:\n")
-    for name, one in found.items():
+    for name, one in translations.items():
         assert one.map is not None
         path = folder / f"{name}.png"
         heatmap(one.map[:-1], one.tokens[:-1], one.source, path)

@@ -221,24 +221,24 @@ def _class_table(report: "ClassificationReport") -> str:
     return "\n".join(lines)
 
 
-def _table(found: "TranslationReport") -> str:
-    lines = [f"{found.sources:,} sources, {found.pairs:,} pairs"]
-    for name, metric in found.metrics.items():
+def _table(report: "TranslationReport") -> str:
+    lines = [f"{report.sources:,} sources, {report.pairs:,} pairs"]
+    for name, metric in report.metrics.items():
         share = name in PERCENT
         value, low, high = (100 * x if share else x for x in metric)
         unit = " %" if share else ""
         sure = f"  [{low:.2f}, {high:.2f}]" if low != high else ""
         lines.append(f"{name:<12}{value:>8.2f}{unit:<2}{sure}")
-    lines += [f"{name}: {signature}" for name, signature in found.signatures.items()]
-    if found.worst:
+    lines += [f"{name}: {signature}" for name, signature in report.signatures.items()]
+    if report.worst:
         lines += ["", "worst cases"]
-        for mistake, source in zip(found.worst, found.worst_sources, strict=True):
+        for mistake, source in zip(report.worst, report.worst_sources, strict=True):
             lines.append(f"  {source}")
             lines.append(f"    prediction  {mistake.prediction}")
             lines.append(f"    reference   {mistake.reference}")
-    if found.confusions:
+    if report.confusions:
         lines += ["", "most frequent errors"]
-        for edit, count in found.confusions:
+        for edit, count in report.confusions:
             expected, got = edit.reference or "nothing", edit.prediction or "nothing"
             lines.append(f"  {count:>5} ×  {expected} → {got}")
     return "\n".join(lines)

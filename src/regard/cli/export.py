@@ -32,5 +32,5 @@ def export(
     if data is not None:
         predictor = load(run)
         records = read_records([str(data)], predictor.task)
-        inputs = [predictor.parse(record.given) for record in records]
+        inputs = [predictor.parse(record.content) for record in records]
     print(export_run(run, to, out, dtype=dtype, inputs=inputs))

@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 class Record(NamedTuple):
     """An input before a predictor has parsed it."""
 
-    given: str | dict[str, Any]  # a text, or a JSON object
+    content: str | dict[str, Any]  # a text, or a JSON object
     place: str  # where it comes from, for errors
 
 

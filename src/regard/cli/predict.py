@@ -38,13 +38,13 @@ SAMPLING = ("temperature", "top_k", "top_p", "seed")  # fields of `Sampling`
 SEARCH = ("beam", "n_best", "penalty", "mbr")  # fields of `SearchOptions`
 
 
-def read_search(given: dict[str, Any]) -> "SearchOptions":
+def read_search(line: dict[str, Any]) -> "SearchOptions":
     """Take the options of a search out of those of a command line."""
     from regard.tasks.search import search_options
 
-    sampling = {name: given.pop(name) for name in SAMPLING if name in given}
-    options = {name: given.pop(name) for name in SEARCH if name in given}
-    if given.pop("sample", False):
+    sampling = {name: line.pop(name) for name in SAMPLING if name in line}
+    options = {name: line.pop(name) for name in SEARCH if name in line}
+    if line.pop("sample", False):
         if "mbr" in options:
             raise typer.BadParameter("--mbr samples by itself: leave out --sample")
     elif sampling and "mbr" not in options:
@@ -61,17 +61,17 @@ def read_search(given: dict[str, Any]) -> "SearchOptions":
 class BatchTranslator:
     """Translations of one batch after the other, of which the first are traced."""
 
-    def __init__(self, translator: "Translator", given: dict[str, Any]) -> None:
+    def __init__(self, translator: "Translator", options: dict[str, Any]) -> None:
         self.translator = translator
-        self.longest = given.pop("longest", LONGEST)
-        self.scores = given.pop("scores", False)
-        self.to_trace = TRACED if given.pop("trace", None) is not None else 0
+        self.longest = options.pop("longest", LONGEST)
+        self.scores = options.pop("scores", False)
+        self.to_trace = TRACED if options.pop("trace", None) is not None else 0
         self.traced: list[Translation] = []
-        self.prefix = given.pop("prefix", "")
+        self.prefix = options.pop("prefix", "")
         self.seen = self.done = 0
-        self.search = read_search(given)
+        self.search = read_search(options)
         own = self.search.model_fields_set
-        self.options: dict[str, Any] = {name: getattr(self.search, name) for name in own} | given
+        self.options: dict[str, Any] = {name: getattr(self.search, name) for name in own} | options
         if self.search.sampling is not None:
             self.options["sampling"] = self.search.drawing
 
@@ -144,7 +144,7 @@ class BatchTranslator:
         return rows if self.search.n_best > 1 else self.translator.to_json(translations[0])
 
 
-def store_trace(found: "list[Translation]", path: Path) -> None:
+def store_trace(translations: "list[Translation]", path: Path) -> None:
     """Store the maps of some translations as one trace, padded to the longest."""
     import torch
     from torch.nn.functional import pad
@@ -153,7 +153,7 @@ def store_trace(found: "list[Translation]", path: Path) -> None:
     from regard.trace.call import Call
     from regard.trace.trace import Trace
 
-    real = [one for one in found if one.maps]
+    real = [one for one in translations if one.maps]
     if not real:
         raise ValueError("there is nothing to trace: no lines, or a model without attention")
     rows, columns = max(len(one.tokens) for one in real), max(len(one.source) for one in real)
@@ -334,11 +334,11 @@ def predict(
         store_trace(answer.traced, trace)
 
 
-def _answer(predictor: "Predictor", given: dict[str, Any]) -> Any:
+def _answer(predictor: "Predictor", options: dict[str, Any]) -> Any:
     """Return what answers one batch of parsed inputs after the other."""
     if predictor.task == "translate":
-        return BatchTranslator(predictor, dict(given))  # type: ignore[arg-type]
-    return partial(_predict, predictor, given)
+        return BatchTranslator(predictor, dict(options))  # type: ignore[arg-type]
+    return partial(_predict, predictor, options)
 
 
 def _lines(
@@ -350,7 +350,7 @@ def _lines(
         parsed = answer.check(parsed)
     for batch in in_batches(parsed, size):
         for (record, _), (text, value) in zip(batch, answer(batch), strict=True):
-            yield to_json({"input": record.given, "prediction": value}) if as_json else text
+            yield to_json({"input": record.content, "prediction": value}) if as_json else text
         sys.stdout.flush()
 
 
@@ -396,7 +396,7 @@ def _flag(name: str) -> str:
 def _parsed(predictor: "Predictor", records: Iterator[Record]) -> Iterator[tuple[Record, Any]]:
     for record in records:
         try:
-            yield record, predictor.parse(record.given)
+            yield record, predictor.parse(record.content)
         except ValueError as error:
             raise ValueError(f"{record.place}: {error}") from error
 

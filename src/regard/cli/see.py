@@ -162,14 +162,20 @@ def _predictor(source: Path, device: str, hub: bool) -> Any:
 
 
 def _inputs(
-    run: Path, predictor: Any, given: list[str], example: int | None, text: bool, *, figure: bool
+    run: Path,
+    predictor: Any,
+    arguments: list[str],
+    example: int | None,
+    text: bool,
+    *,
+    figure: bool,
 ) -> list[Any]:
     """Return what to show: an input, or examples of the test data of the run."""
     from regard.visual.views import VIEWS
 
-    if given and example is not None:
+    if arguments and example is not None:
         raise typer.BadParameter("give INPUT or --example, not both")
-    if not given:
+    if not arguments:
         view = VIEWS.get(predictor.task)
         last = example or (view.together if view is not None and figure else 1)
         try:
@@ -181,9 +187,9 @@ def _inputs(
         if not found:
             raise ValueError(f"{run} has no test examples: give INPUT")
         return found[-1:] if example is not None else found
-    records = list(read_records(given, predictor.task, text=text))
+    records = list(read_records(arguments, predictor.task, text=text))
     if len(records) != 1:
-        raise ValueError(f"{' '.join(given)} should be one input, got {len(records)}")
+        raise ValueError(f"{' '.join(arguments)} should be one input, got {len(records)}")
     return [predictor.parse(records[0].given)]
 
 

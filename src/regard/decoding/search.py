@@ -165,13 +165,13 @@ def encoder_decoder_attentions(model: Any) -> dict[nn.Module, str]:
 
 
 @contextmanager
-def recording(model: Model, wanted: bool) -> Iterator[Callable[[], Weights | None]]:
+def recording(model: Model, active: bool) -> Iterator[Callable[[], Weights | None]]:
     """Record the encoder–decoder attention of a model, step by step.
 
     Yields: a function that returns the weights of the last step by the name of the module,
         (entries, heads, S) each; it returns None unless wanted
     """
-    if not wanted:
+    if not active:
         yield lambda: None
         return
     names = encoder_decoder_attentions(model)

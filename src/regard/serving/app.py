@@ -143,50 +143,50 @@ class Server:
             found.insert(0, translate)
         return found
 
-    async def predict(self, request: Request, given: PredictRequest) -> PredictAnswer:
+    async def predict(self, request: Request, body: PredictRequest) -> PredictAnswer:
         """Predictions as JSON."""
-        options = check_options(self.predictor, given.options())
-        for one in given.inputs:
+        options = check_options(self.predictor, body.options())
+        for one in body.inputs:
             if self.predictor.task == "image" and isinstance(one, str):
                 raise RequestError(422, 'an image is an object {"pixels": [[…]]}', "inputs")
-        job = await self._job(given.inputs, options, given.timeout)
-        found = await self._result(request, job, given.timeout)
+        job = await self._job(body.inputs, options, body.timeout)
+        found = await self._result(request, job, body.timeout)
         return await asyncio.to_thread(
             lambda: PredictAnswer(predictions=[self.predictor.to_json(one) for one in found])
         )
 
     async def translate(
-        self, request: Request, given: TranslateRequest
+        self, request: Request, body: TranslateRequest
     ) -> TranslateAnswer | EventStream:
         """Translations of all texts, or the stream of one."""
-        searches = not given.samples and given.beam > 1
-        if given.stream and (searches or given.n_best > 1 or len(given.texts) > 1):
+        searches = not body.samples and body.beam > 1
+        if body.stream and (searches or body.n_best > 1 or len(body.texts) > 1):
             raise RequestError(
                 422, "a stream is of one text, one translation, and beam 1 or sampling", "stream"
             )
-        options = given.options()
-        if given.prefix:
-            options["prefix"] = given.prefix
-        job = await self._job(given.texts, options, given.timeout)
-        if given.stream:
+        options = body.options()
+        if body.prefix:
+            options["prefix"] = body.prefix
+        job = await self._job(body.texts, options, body.timeout)
+        if body.stream:
             self.batcher.check_room()
-            return EventStream(self._stream(request, job, given.timeout))
-        found = await self._result(request, job, given.timeout)
+            return EventStream(self._stream(request, job, body.timeout))
+        found = await self._result(request, job, body.timeout)
         return await asyncio.to_thread(
             lambda: TranslateAnswer(translations=[_answer(one) for one in found])
         )
 
-    async def healthz(self, request: Request, given: None) -> Response:
+    async def healthz(self, request: Request, body: None) -> Response:
         """The event loop answers."""
         return self._state("ok")
 
-    async def readyz(self, request: Request, given: None) -> Response:
+    async def readyz(self, request: Request, body: None) -> Response:
         """Requests are accepted: the server is not ending, and its queue is not full."""
         if not self.is_ready or len(self.batcher.queue) >= self.limits.waiting:
             raise RequestError(503, "the server is ending or its queue is full")
         return self._state("ready")
 
-    async def show_metrics(self, request: Request, given: None) -> Response:
+    async def show_metrics(self, request: Request, body: None) -> Response:
         """All metrics."""
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
@@ -317,8 +317,8 @@ def engine_of(predictor: Predictor) -> str:
     return "onnx" if isinstance(predictor.model, OnnxDecoder | OnnxModel) else "torch"
 
 
-def _answer(found: Translation | list[Translation]) -> TranslationAnswer:
-    several = found if isinstance(found, list) else [found]
+def _answer(translations: Translation | list[Translation]) -> TranslationAnswer:
+    several = translations if isinstance(translations, list) else [translations]
     hypotheses = [
         Hypothesis(
             text=one.text,

@@ -172,7 +172,7 @@ def trace_options(predictor: Predictor | type[Predictor]) -> dict[str, Any]:
 
 
 def check_options(
-    predictor: Predictor, given: Mapping[str, Any], method: str = "predict"
+    predictor: Predictor, options: Mapping[str, Any], method: str = "predict"
 ) -> dict[str, Any]:
     """Return the given options, after checking that the task takes each of them.
 
@@ -183,11 +183,11 @@ def check_options(
         ValueError: naming the option and those that the task takes
     """
     known = _keywords(getattr(predictor, method))
-    for name in given:
+    for name in options:
         if name not in known:
             hint = did_you_mean(name, known) if known else "; it takes none"
             raise ValueError(f"the task {predictor.task} does not take the option {name}{hint}")
-    return dict(given)
+    return dict(options)
 
 
 def _keywords(method: Any) -> dict[str, Any]:

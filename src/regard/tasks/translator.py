@@ -432,11 +432,11 @@ class Translator(Predictor):
         """The sample whose text is most like those of the others."""
         return samples[consensus([self.target.decode(sample.tokens) for sample in samples])]
 
-    def _copied(self, given: Any, ids: Sequence[int], map: Tensor) -> str:
+    def _copied(self, source: Any, ids: Sequence[int], map: Tensor) -> str:
         """The text with each unknown token replaced by the source token of the largest weight."""
         assert isinstance(self.source, VocabularyTokenizer)
         assert isinstance(self.target, VocabularyTokenizer)
-        pieces = self.source.split(given)
+        pieces = self.source.split(source)
         return self.target.join(
             [
                 pieces[int(row.argmax())] if number == self.target.unk else piece
