@@ -18,7 +18,7 @@ from regard.attention.observer import any_edits, observers
 from regard.data.tokenizer import piece_bytes, split_characters
 from regard.system.extras import with_hint
 from regard.tasks.predictor import Predictor, check_inputs, field
-from regard.tasks.translator import likeliest
+from regard.tasks.translation import likeliest
 from regard.trace import Trace, capture
 from regard.training.device import find_device
 

@@ -1,18 +1,14 @@
-"""The predictor of the task translate: a model, its tokenizers, what they write, and its trace."""
+"""The predictor of the task translate: a model, its tokenizers, and what they write."""
 
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from html import escape
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypedDict, Unpack, overload
+from typing import Any, ClassVar, Literal, TypedDict, Unpack, overload
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from regard.data import Pairs, Tokenizer, collate, load_tokenizer
+from regard.data import Pairs, Tokenizer, load_tokenizer
 from regard.data.tokenizer import VocabularyTokenizer
 from regard.decoding import Hypothesis, Limits, OnStep, batched, greedy, sample
 from regard.decoding import beam as beam_search
@@ -22,105 +18,13 @@ from regard.tasks.parallel_corpus import Data, Splits, read_files
 from regard.tasks.predictor import Predictor, check_inputs, check_traceable, field
 from regard.tasks.run import load_model
 from regard.tasks.search import search_options
+from regard.tasks.translation import Translation, trace_translation
 from regard.tasks.variants import build_model
-from regard.trace import Trace, capture
+from regard.trace import Trace
 from regard.training import Config
 from regard.training.checkpoint import checkpoints, read_weights
 from regard.training.run_directory import read_run_config
 from regard.training.weights import put_weights
-from regard.visual.notebook import matrix_html
-
-LONGEST_REPR = 60  # letters of a translation that its repr shows
-LIKELIEST = 5  # next tokens that a trace keeps for each position
-
-
-class Translation(NamedTuple):
-    """What was written for a source."""
-
-    text: str
-    tokens: list[str]  # of the text, with the end-of-sequence token
-    score: float  # log-probability, with the end-of-sequence token
-    map: Tensor | None  # (tokens, source); None unless return_map
-    source: list[str]  # the source tokens
-    maps: dict[str, Tensor] | None  # by module, (heads, tokens, source) each
-
-    def __repr__(self) -> str:
-        text = self.text if len(self.text) <= LONGEST_REPR else self.text[:LONGEST_REPR] + "…"
-        shape = "" if self.map is None else f", map={tuple(self.map.shape)}"
-        return f"Translation({text!r}, score={self.score:.3f}{shape})"
-
-    def _repr_html_(self) -> str:
-        """The text, and the map where it was kept, for notebooks."""
-        title = f"{self.text} ({self.score:.3f})"
-        if self.map is None:
-            return f"<p>{escape(title)}</p>"
-        return matrix_html(self.map, self.tokens, self.source, title)
-
-
-@torch.no_grad()
-def trace_translation(
-    model: Any,
-    tokenizer: Tokenizer,
-    source: Any,
-    ids: Sequence[int],
-    written: Translation,
-    text: str,
-) -> Trace:
-    """Run a model on its own translation and record all attention; see `Translator.trace`.
-
-    Args:
-        model: an encoder–decoder of `regard.models`
-        tokenizer: of the target
-        source: ids or frames
-        ids: of the translation, EOS included
-        written: the translation
-        text: the source as it was given, empty for frames
-    """
-    batch = collate([(source, ())])
-    device = model.output.weight.device
-    before = torch.tensor([[tokenizer.bos, *ids[:-1]]], device=device)  # (1, T)
-    with warnings.catch_warnings(), capture(model, inputs=True) as recorded:
-        warnings.filterwarnings("ignore", "capture recorded nothing")  # without attention
-        memory = model.encode(batch.source.to(device), batch.source_lengths.to(device))
-        features = model.decode(memory, before)  # (1, T, D)
-    scores = model.output(features)[0].log_softmax(-1)  # (T, vocabulary)
-    own_scores = scores[range(len(ids)), ids]
-    tokens = {
-        "source": written.source if any(written.source) else [str(i) for i in range(len(source))],
-        "target": written.tokens,
-        "prefix": tokenizer.tokens(before[0].tolist()),
-    }
-    calls = [
-        replace(call, keys="prefix") if call.keys == "target" else call
-        for call in recorded.label(**tokens).stitched().of(0).calls
-    ]
-    about = {
-        **recorded.about,
-        "task": "translate",
-        "text": text,
-        "translation": written.text,
-        "outputs": {"target": likeliest(scores.exp(), tokenizer)},
-        "log_probabilities": {"target": [round(score, 5) for score in own_scores.tolist()]},
-    }
-    return Trace(calls, tokens, about)
-
-
-def likeliest(shares: Tensor, tokenizer: Any) -> list[list[list[Any]]]:
-    """The likeliest next tokens after each position: token, probability and id.
-
-    Args:
-        shares: probabilities, (T, vocabulary)
-        tokenizer: whose `tokens` names ids
-    """
-    values, indices = shares.topk(min(LIKELIEST, shares.shape[-1]))
-    return [
-        [
-            [token, round(share, 5), number]
-            for token, share, number in zip(tokenizer.tokens(ids), row, ids, strict=True)
-        ]
-        for ids, row in zip(indices.tolist(), values.tolist(), strict=True)
-    ]
-
 
 SOURCE, TARGET = "tokenizer.source.json", "tokenizer.target.json"
 
