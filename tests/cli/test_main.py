@@ -51,7 +51,7 @@ def test_no_command_shows_the_help_and_counts_as_bad_usage(capsys):
         (["doctor", "--loud"], "--loud"),
         (["--quiet", "doctor"], "--quiet"),
         (["evaluate"], "Missing argument 'RUN'. (see regard evaluate --help)"),
-        (["compare"], "Missing argument 'RECIPE|CONFIG.toml'. (see"),
+        (["compare"], "Missing argument 'RECIPE|CONFIG.toml|MODEL'. (see"),
         (
             ["train", "Bahdanau"],
             "choose both, such as: regard train dates --set model.kind=bahdanau",
@@ -183,7 +183,7 @@ def test_a_file_whose_name_is_not_text_is_still_a_file(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     name = "caf\udce9.toml"
     Path(name).write_text("broken")
-    assert main(["train", name]) == 1
+    assert main(["train", name, "--out", "run"]) == 2
     assert "is not TOML" in capsys.readouterr().err
 
 

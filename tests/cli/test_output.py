@@ -107,10 +107,11 @@ def test_more_threads_than_a_machine_can_have_are_refused(capsys):
     assert "training.threads should be less than or equal to 1024" in capsys.readouterr().err
 
 
-def test_a_beam_that_needs_too_much_memory_is_refused(tmp_path, capsys):
-    for command in ("translate", "see", "evaluate"):
-        assert main([command, str(tmp_path), "--beam", "100000"]) == 2
-        assert "less than or equal to 1000" in capsys.readouterr().err
+def test_a_beam_that_needs_too_much_memory_is_refused(copy_run, capsys):
+    for status, command in ((2, "translate"), (1, "see"), (2, "evaluate")):
+        run = [str(copy_run), *(["abc"] if command != "evaluate" else [])]
+        assert main([command, *run, "--beam", "100000"]) == status
+        assert "beam should be less than or equal to 1024" in capsys.readouterr().err
 
 
 def test_one_line_is_one_short_line_without_escapes():

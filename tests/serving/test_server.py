@@ -56,7 +56,7 @@ def test_a_stream_sends_tokens_and_then_the_translation(serve, translator):
     with client.stream("POST", "/v1/translate", json=given) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         sent = list(events(response))
-    (own,) = translator.predict(["abc"])
+    (own,) = translator.predict(["abc"], beam=1)
     assert [data["token"] for name, data in sent if name == "token"] == own.tokens
     assert sent[-1][0] == "translation"
     assert sent[-1][1]["hypotheses"][0]["text"] == own.text

@@ -251,7 +251,7 @@ def test_the_maps_are_those_of_the_translation(kind: str, beam: int) -> None:
 
 
 def test_the_likeliest_next_tokens_are_kept() -> None:
-    trace = untrained("luong").trace("fade")
+    trace = untrained("luong").trace("fade", beam=1)
     rows = trace.about["outputs"]["target"]
     assert len(rows) == len(trace.tokens["target"])
     for row, token in zip(rows, trace.tokens["target"], strict=True):
@@ -262,14 +262,14 @@ def test_the_likeliest_next_tokens_are_kept() -> None:
 
 def test_a_search_goes_on_from_ids_and_a_trace_takes_what_it_found() -> None:
     model = untrained("luong")
-    ((best,), _) = model.search(["fade", "bad"])
+    ((best,), _) = model.search(["fade", "bad"], beam=1)
     other = next(i for i in range(4, len(model.target)) if i != best.tokens[0])
     (found,) = model.search(["fade"], beam=3, n_best=2, prefixes=[[other]])
     assert all(hypothesis.tokens[0] == other for hypothesis in found)
     assert found[0].score >= found[1].score
     trace = model.trace("fade", written=found[0])
     assert trace.tokens["target"] == model.target.tokens(found[0].tokens)
-    greedy = model.trace("fade").about
+    greedy = model.trace("fade", beam=1).about
     assert [row[0][2] for row in greedy["outputs"]["target"]] == list(best.tokens)
     assert sum(greedy["log_probabilities"]["target"]) == pytest.approx(best.score, abs=1e-3)
 

@@ -190,7 +190,7 @@ def _inputs(
     records = list(read_records(arguments, predictor.task, text=text))
     if len(records) != 1:
         raise ValueError(f"{' '.join(arguments)} should be one input, got {len(records)}")
-    return [predictor.parse(records[0].given)]
+    return [predictor.parse(records[0].content)]
 
 
 def _selected(

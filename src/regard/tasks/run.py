@@ -27,6 +27,7 @@ LARGEST_JSON = 2**26  # bytes of a JSON file of a run
 SPARE = 2**26  # elements of buffers that are computed and not stored, such as positions
 TENSORS = 8  # tensors that building one tensor of a model makes, at most
 RANDOM = {torch.rand, torch.randn}
+SCALES = {torch.Tensor.div, torch.Tensor.mul, torch.Tensor.__rmul__}
 MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange}
 
 PredictorType = TypeVar("PredictorType", bound=Predictor)
@@ -173,9 +174,16 @@ class _Bounded(TorchFunctionMode):
         self.left -= func in MAKERS
         if self.left < 0 and func in MAKERS:
             raise ValueError(self.message)
-        if func is torch.Tensor.div and not isinstance(args[1], Tensor):
+        if args and isinstance(args[0], Tensor) and args[0].is_meta and _keeps_shape(func, args):
             return args[0]
         return (torch.empty if func in RANDOM else func)(*args, **(kwargs or {}))
+
+
+def _keeps_shape(func: Any, args: Any) -> bool:
+    """Whether a function fills its first argument in place, or scales it by a number."""
+    name = getattr(func, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
+    return in_place or (func in SCALES and not isinstance(args[1], Tensor))
 
 
 def _check_fits(
