@@ -103,7 +103,7 @@ def test_a_translation_without_regard_is_that_of_regard(transformer_run, tmp_pat
     folder = export(transformer_run, "onnx", tmp_path / "exported")
     code, predictor = readme_code(folder), regard.load(transformer_run)
     for text in (*predictor.examples(2), "5월 3일, 2031 👩‍💻"):
-        (expected,) = predictor.translate([text])
+        (expected,) = predictor.translate([text], beam=1)
         assert run_alone(folder, code.replace('"a b c"', repr(text))) == expected.text
 
 
@@ -114,7 +114,7 @@ def test_frames_are_translated_without_regard(tmp_path):
     folder = export(tmp_path / "run", "onnx", tmp_path / "exported")
     predictor = regard.load(folder)
     width = predictor.examples(1)[0].shape[-1]
-    (expected,) = predictor.translate([torch.zeros(7, width)])
+    (expected,) = predictor.translate([torch.zeros(7, width)], beam=1)
     assert run_alone(folder, readme_code(folder)) == expected.text
 
 

@@ -207,7 +207,7 @@ def _entropy(run: Path, sources: Sequence[Any]) -> float | None:
     """The mean entropy of the maps of every head and source; None if there are none."""
     found = [
         float(entropy(map).mean())
-        for written in Translator.from_run(run).translate(sources, return_map=True)
+        for written in Translator.from_run(run).translate(sources, beam=1, return_map=True)
         for map in (written.maps or {}).values()
         if map.numel()
     ]

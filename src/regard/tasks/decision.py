@@ -113,7 +113,7 @@ def _of_translator(
 ) -> Decision:
     model, target = predictor.model, predictor.target
     own = None if written is None else Hypothesis(tuple(written), 0.0)
-    own = predictor.search([text], beam=5)[0][0] if own is None else own
+    own = predictor.search([text])[0][0] if own is None else own
     trace = predictor.trace(text, written=own)
     source = torch.tensor([predictor._encode(text)], device=predictor.device)
     lengths = torch.tensor([source.shape[1]], device=predictor.device)
