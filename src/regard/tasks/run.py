@@ -174,8 +174,9 @@ class _Bounded(TorchFunctionMode):
         self.left -= func in MAKERS
         if self.left < 0 and func in MAKERS:
             raise ValueError(self.message)
-        if args and isinstance(args[0], Tensor) and args[0].is_meta and _keeps_shape(func, args):
-            return args[0]
+        first = args[0] if args else (kwargs or {}).get("tensor")  # nn.init has names
+        if isinstance(first, Tensor) and first.is_meta and _keeps_shape(func, args):
+            return first
         return (torch.empty if func in RANDOM else func)(*args, **(kwargs or {}))
 
 
