@@ -179,14 +179,6 @@ def test_an_argument_that_cannot_be_decoded_is_refused(words, capsys):
     assert "set PYTHONUTF8=1" in error
 
 
-def test_a_file_whose_name_is_not_text_is_still_a_file(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    name = "caf\udce9.toml"
-    Path(name).write_text("broken")
-    assert main(["train", name, "--out", "run"]) == 2
-    assert "is not TOML" in capsys.readouterr().err
-
-
 def test_an_error_of_the_system_names_the_file(tmp_path, monkeypatch, capsys):
     from regard.system.files import atomic_file
 

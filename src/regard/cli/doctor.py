@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def doctor(as_json: Json = False) -> None:
-    """Print versions, threads, kernels, and the paths of typical calls."""
+    """Print versions, threads, kernels, and paths of typical calls."""
     from regard.system.compatibility import of_this_machine
 
     report = {
