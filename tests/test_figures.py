@@ -181,7 +181,7 @@ def open_figure(browser: Any, pages: Callable[[str, str], Path]) -> Iterator[Cal
 
 
 def test_every_chapter_has_a_figure_the_same_in_both_languages() -> None:
-    assert len(CHAPTERS) == 2 * 15
+    assert len(CHAPTERS) >= 2 * 15
     for page in CHAPTERS:
         assert len(ELEMENT.findall(page.read_text("utf-8"))) == 1, page
     for korean in DOCS.glob("**/*.ko.md"):
