@@ -66,3 +66,11 @@ def test_the_arguments_of_our_layer_exist():
     named = {code for row in ours for code in CODE.findall(row)}
     assert {"dim", "heads", "dropout", "bias", "key_dim", "value_dim"} == named
     assert named <= set(inspect.signature(regard.layers.MultiHeadAttention).parameters)
+
+
+@pytest.mark.parametrize("page", ["coming_from.md", "coming_from.ko.md"])
+def test_the_lines_of_the_table_of_masks_run(page, capsys):
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block, {})
+        assert capsys.readouterr().out.split() == re.findall(r"# prints (\S+)", block) != []

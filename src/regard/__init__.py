@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regard.analysis import check
     from regard.attention import (
         Attended,
         attend,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "regard.analysis": ("check",),
     "regard.attention": (
         "Attended", "attend", "attend_features", "attend_linear", "attention_weight", "explain",
     ),
@@ -95,6 +97,7 @@ __all__ = [
     "block_sparse",
     "capture",
     "causal",
+    "check",
     "edit",
     "explain",
     "from_torch_mha",

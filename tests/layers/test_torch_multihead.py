@@ -95,7 +95,7 @@ def test_a_query_that_may_attend_to_nothing_gets_the_output_of_zeros():
 
 def test_is_causal_needs_the_mask_it_is_a_hint_about():
     _, ours = both()
-    with pytest.raises(ValueError, match="give attn_mask as well"):
+    with pytest.raises(RuntimeError, match="give attn_mask as well"):
         ours(*inputs(False), is_causal=True)
 
 
@@ -113,3 +113,75 @@ def test_inside_an_encoder_layer_it_is_used_and_recorded(training):
             output = layer(x)
     torch.testing.assert_close(output, expected)
     assert [tuple(call.map.shape) for call in trace.calls] == [(B, 2, L, L)]
+
+
+X, Y = torch.randn(B, L, E), torch.randn(B, S, E)
+HIDDEN = torch.zeros(B, S, dtype=torch.bool)
+REFUSED = {
+    "is_causal alone": ((X, Y, Y), {"is_causal": True}),
+    "one dimension": ((X[0, 0], Y, Y), {}),
+    "four dimensions": ((X[None], Y, Y), {}),
+    "keys without a batch": ((X, Y[0], Y[0]), {}),
+    "values without a batch": ((X, Y, Y[0]), {}),
+    "width of the query": ((X[..., :6], Y, Y), {}),
+    "width of the key": ((X, Y[..., :6], Y), {}),
+    "width of the value": ((X, Y, Y[..., :6]), {}),
+    "length of the value": ((X, Y, Y[:, :4]), {}),
+    "batch of the key": ((X, Y[:1], Y[:1]), {}),
+    "whole numbers as a mask": ((X, Y, Y), {"attn_mask": torch.ones(L, S).long()}),
+    "whole numbers as padding": ((X, Y, Y), {"key_padding_mask": HIDDEN.long()}),
+    "size of a mask": ((X, Y, Y), {"attn_mask": torch.zeros(L, 6).bool()}),
+    "heads of a mask": ((X, Y, Y), {"attn_mask": torch.zeros(2, L, S).bool()}),
+    "a mask of one row": ((X, Y, Y), {"attn_mask": torch.zeros(S).bool()}),
+    "length of padding": ((X, Y, Y), {"key_padding_mask": HIDDEN[:, 1:]}),
+    "batch of padding": ((X, Y, Y), {"key_padding_mask": HIDDEN[:1]}),
+    "padding of one row": ((X, Y, Y), {"key_padding_mask": HIDDEN[0]}),
+    "padding of a batch": ((X[0], Y[0], Y[0]), {"key_padding_mask": HIDDEN}),
+    "dtype of the query": ((X.double(), Y, Y), {}),
+    "dtype of the key": ((X, Y.double(), Y), {}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_what_torch_refuses_is_refused_with_an_error_of_the_same_type(name, batch_first):
+    tensors, masks = REFUSED[name]
+    if not batch_first and all(x.dim() == 3 for x in tensors):
+        tensors = tuple(x.transpose(0, 1) for x in tensors)
+    types = []
+    for kind in (nn.MultiheadAttention, TorchMultiheadAttention):
+        with pytest.raises((RuntimeError, AssertionError, ValueError, TypeError)) as caught:
+            kind(E, HEADS, batch_first=batch_first)(*tensors, **masks)
+        types.append(caught.type)
+    assert types[0] is types[1]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_torchscript_is_refused_with_a_sentence():
+    with pytest.raises(RuntimeError, match="TorchScript, which torch has"):
+        torch.jit.script(nn.Sequential(TorchMultiheadAttention(E, HEADS)))
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("average", [True, False])
+def test_jagged_inputs_are_sequences_one_by_one(need_weights, average):
+    theirs, ours = both(batch_first=True)
+    sizes = ((4, 3), (1, 7), (5, 1), (1, 7))
+    pairs = [[torch.randn(n, E, dtype=torch.float64) for n in size] for size in sizes]
+    query, key = (
+        torch.nested.nested_tensor(list(side), layout=torch.jagged)
+        for side in zip(*pairs, strict=True)
+    )
+    options = {"need_weights": need_weights, "average_attn_weights": average}
+    output, weights = ours(query, key, key, **options)
+    assert (weights is None) is not need_weights
+    for index, (one, (left, right)) in enumerate(zip(output.unbind(), pairs, strict=True)):
+        expected, map = theirs(left, right, right, **options)
+        torch.testing.assert_close(one, expected)
+        if need_weights:
+            M, N = map.shape[-2:]
+            torch.testing.assert_close(weights[index][..., :M, :N], map)
+            assert weights[index][..., M:, :].eq(0).all()
+            assert weights[index][..., N:].eq(0).all()
+    with pytest.raises(RuntimeError, match="take no masks"):
+        ours(query, key, key, key_padding_mask=torch.zeros(4, 7, dtype=torch.bool))

@@ -24,6 +24,7 @@ from regard.analysis.alignment_file import (
     write_pharaoh,
 )
 from regard.analysis.attribution import METHODS, attribute
+from regard.analysis.check import Finding, Report, check
 from regard.analysis.difference import HeadDifference, head_differences
 from regard.analysis.faithfulness import (
     Faithfulness,
@@ -60,6 +61,7 @@ __all__ = [
     "Claim",
     "Decision",
     "Faithfulness",
+    "Finding",
     "Gold",
     "HeadChange",
     "HeadDiagnostics",
@@ -69,6 +71,7 @@ __all__ = [
     "MethodComparison",
     "MethodScore",
     "Pairs",
+    "Report",
     "Steps",
     "Why",
     "ablate",
@@ -76,6 +79,7 @@ __all__ = [
     "attention_steps",
     "attribute",
     "by_words",
+    "check",
     "compare_methods",
     "cross_attention",
     "diagnose",

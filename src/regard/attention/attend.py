@@ -17,6 +17,7 @@ from regard.attention.dispatch import (
     map_of,
     weigh,
 )
+from regard.attention.jagged import is_jagged, pack
 from regard.core.blocks import can_inspect_values
 from regard.core.lower import is_additive, is_dot
 from regard.core.mask import Grid, Mask, Window, as_mask
@@ -102,13 +103,17 @@ def attend(
     >>> map[..., 0, :].shape
     torch.Size([2, 5])
 
+    Jagged nested tensors (batch, lengths, D) or (batch, heads, lengths, D) give one; padding is
+    not computed. Their map is that of the sequences side by side, (..., sum of lengths, ...).
+
     Args:
         query: (..., M, Dq)
         key: (..., N, Dk)
         value: (..., N, Dv)
         score: a name ("dot", "scaled_dot", "cosine"), a score module, or any callable
             (query, key) -> (..., M, N) that treats query rows independently
-        mask: a Mask, or a bool tensor with True = may attend
+        mask: a Mask, a bool tensor with True = may attend, or a mask_mod(b, h, q, kv) or BlockMask
+            of torch's flex_attention
         bias: float (..., M, N), added to the scores, differentiable; -inf hides like a mask
         normalize: "softmax", "sparsemax", "entmax15", "hard", "gumbel", "sigmoid", "sink", a
             `Normalizer` (temperature, top_k, sink), or a callable (scores, mask) -> weights
@@ -122,6 +127,17 @@ def attend(
     Raises:
         TypeError, ValueError: with what was expected, what was given, and how to fix it
     """
+    if is_jagged(query, key, value):
+        if bias is not None:
+            raise ValueError("jagged tensors take no bias=; add it in a score of your own")
+        batch = pack(query, key, value, mask)
+        attended = attend(
+            *batch[:3], score=score, mask=batch.mask, normalize=normalize, dropout=dropout,
+            path=path, return_map=return_map,
+        )  # fmt: skip
+        if isinstance(attended, Attended):
+            return Attended(batch.nested(attended.output), attended.map)
+        return batch.nested(attended)
     signature = None
     if bias is None and not dropout and not return_map and path == "auto":
         signature = _signature(query, key, value, score, normalize, mask)
@@ -174,8 +190,6 @@ def _signature(
     if score != "scaled_dot" or normalize != "softmax":
         return None
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
-        return None
-    if query.is_nested or key.is_nested or value.is_nested:
         return None
     q, k = query.shape, key.shape
     kind = None

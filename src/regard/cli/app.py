@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from regard import __version__
+from regard.cli.check import check
 from regard.cli.claims import claims
 from regard.cli.compare import compare
 from regard.cli.data import data
@@ -47,6 +48,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (  # with an exampl
     ("evaluate", evaluate, "regard evaluate runs/dates --json"),
     ("see", see, "regard see runs/dates 'March 3rd, 2031' --out dates.html"),
     ("why", why, "regard why runs/dates 'March 3rd, 2031' --said 3 --instead 8"),
+    ("check", check, "regard check runs/dates"),
     ("compare", compare, "regard compare dates --decoders luong,transformer"),
     ("claims", claims, "regard claims scale order"),
     ("export", export, "regard export runs/dates --to onnx"),

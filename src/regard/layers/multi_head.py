@@ -3,9 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from regard.attention import Attended, attend
+from regard.attention.jagged import is_jagged, pack
 from regard.attention.observer import observed
 from regard.core.map import AttentionMap
 from regard.core.mask import Mask, as_mask, causal
@@ -191,7 +193,7 @@ class MultiHeadAttention(nn.Module):
         """Attend to keys, or to the queries themselves.
 
         Args:
-            query: (batch, M, dim)
+            query: (batch, M, dim), or jagged (batch, lengths, dim)
             key: (batch, N, key_dim), the query if not given
             value: (batch, N, value_dim), the key if not given
             mask: a Mask, or bool with True = may attend: (M, N), (batch, M, N) or
@@ -202,6 +204,10 @@ class MultiHeadAttention(nn.Module):
 
         Returns: (batch, M, out_dim), or `Attended(output, map)`
         """
+        if is_jagged(query, key, value):
+            if bias is not None or offset is not None:
+                raise ValueError("jagged inputs take no bias= and no offset=")
+            return self._jagged(query, key, value, mask, return_map)
         key = query if key is None else key
         value = key if value is None else value
         check_inputs(self._widths, query=query, key=key, value=value)
@@ -221,6 +227,40 @@ class MultiHeadAttention(nn.Module):
         context, map = self._attend(q, k, v, mask, total, return_map)
         output = self._join(context)
         return output if map is None else Attended(output, map)
+
+    def _jagged(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        mask: Mask | Tensor | None,
+        return_map: bool,
+    ) -> Tensor | Attended:
+        """Attend within the sequences of a jagged batch, which are one packed sequence."""
+        if type(self.position).forward is not Position.forward:
+            raise ValueError(
+                f"{type(self.position).__name__} adds positions that count from the first token "
+                "of a batch; add them to the sequences before, or use Rotary or ALiBi"
+            )
+        own = key is query or key is None
+        key = query if key is None else key
+        shared = value is key or value is None
+        batch = pack(query, key, key if value is None else value, mask)
+        if type(self.position) is not Position and not torch.equal(*batch.offsets):
+            raise ValueError(
+                f"{type(self.position).__name__} needs as many keys as queries in each sequence of "
+                "a jagged batch"
+            )
+        attended = self.forward(
+            batch.query[None],
+            None if own else batch.key[None],
+            None if shared else batch.value[None],
+            mask=batch.mask,
+            return_map=return_map,
+        )
+        if isinstance(attended, Attended):
+            return Attended(batch.nested(attended.output[0]), attended.map)
+        return batch.nested(attended[0])
 
     # -------------------------------------------------------------- decoding
 

@@ -11,14 +11,14 @@ from regard.core.blocks import BLOCK_ELEMENTS, can_inspect_values, in_functorch
 from regard.core.lower import is_additive, is_dot
 from regard.core.names import did_you_mean
 from regard.core.request import Request
-from regard.paths import additive, banded, block_sparse, capped, flex, fused, gather
+from regard.paths import additive, banded, block_sparse, capped, flex, fused, gather, packed
 from regard.paths.blockwise import blockwise
 from regard.paths.kernels import compile as compiled
 from regard.paths.reference import reference
 from regard.system import torch_internals
 
 FLASH = "flash attention"
-WITH_FLASH = ("fused", "banded", "block_sparse")
+WITH_FLASH = ("fused", "banded", "packed", "block_sparse")
 
 TINY = 64
 """Cells of a map up to which no fast path is worth its preparation."""
@@ -40,6 +40,7 @@ PATHS: dict[str, Path] = {
     "block_sparse": Path(
         block_sparse.block_sparse, block_sparse.unsupported_reason, fused.zeroes_hidden
     ),
+    "packed": Path(packed.packed, packed.unsupported_reason, fused.zeroes_hidden),
     "flex": Path(flex.flex, flex.unsupported_reason),
     "capped": Path(capped.capped, capped.unsupported_reason),
     "additive_kernel": Path(additive.additive, additive.unsupported_reason),
@@ -68,6 +69,8 @@ def choose(request: Request, path: str = "auto") -> tuple[str, str]:
         why = fused.unsupported_reason(request)
         if why:
             return "blockwise", f"torch cannot fuse this ({why}), so it runs in blocks of queries"
+        if packed.pays(request):
+            return "packed", f"{request.mask} packs sequences; those of equal lengths are one call"
         if flex.pays(request):
             return "flex", f"torch's compiled flex_attention skips what {request.mask} hides"
         sparse = block_sparse.faster(request)
@@ -119,7 +122,7 @@ def plan(request: Request, path: str = "auto") -> Plan:
             f"; torch's private kernels were not tested with torch {torch_internals.RELEASE}, so "
             f"its public function takes over, without their speed"
         )
-    skips = name in ("banded", "capped", "additive_kernel")
+    skips = name in ("banded", "packed", "capped", "additive_kernel")
     cells = banded.cells_in_range(request) if skips else request.cells
     if name in ("block_sparse", "flex") and can_inspect_values(request.query):
         cells = block_sparse.cells_in_blocks(request)

@@ -1,7 +1,7 @@
 """The base class of masks, and their composition."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -319,13 +319,25 @@ class Not(Mask):
         return f"~{self.mask}"
 
 
-def visible(tensor: Tensor) -> Mask:
+def visible(tensor: Tensor | Any) -> Mask:
     """Any boolean tensor (..., M, N), True = may attend; it broadcasts as tensors do.
+
+    A `mask_mod(b, h, q, kv)` and a `BlockMask` of torch's flex_attention are masks as well.
 
     Raises:
         TypeError: if it is not boolean
     """
-    return Visible(_copied(check_bool(tensor)))
+    mask = _of_flex(tensor)
+    return Visible(_copied(check_bool(tensor))) if mask is None else mask
+
+
+def _of_flex(mask: Any) -> Mask | None:
+    """What flex_attention takes, as a mask; None for a tensor and anything else."""
+    if isinstance(mask, Tensor):
+        return None
+    from regard.core.mask.flex import flex_mask  # derived from the classes here
+
+    return flex_mask(mask)
 
 
 def check_bool(tensor: Tensor) -> Tensor:
@@ -354,14 +366,14 @@ def _copied(tensor: Tensor) -> Tensor:
     return small.clone().expand(tensor.shape)
 
 
-def as_mask(mask: Mask | Tensor) -> Mask:
-    """The mask of one call: a mask as it is, a boolean tensor as `visible`.
+def as_mask(mask: Mask | Tensor | Any) -> Mask:
+    """The mask of one call: a mask as it is, anything else as `visible` takes it.
 
     Without gradients a tensor is not copied: a map that is read later takes `Request.retained`.
     """
     if isinstance(mask, Mask):
         return mask
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or not isinstance(mask, Tensor):
         return visible(mask)
     return Visible(check_bool(mask), borrowed=True)
 
