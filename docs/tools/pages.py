@@ -9,7 +9,6 @@ import doctest
 import io
 import os
 import re
-import shutil
 import sys
 import tempfile
 import textwrap
@@ -66,11 +65,16 @@ def run_page(page: Path, runs: Path) -> None:
 
 
 def draw(page: Path, runs: Path) -> list[Path]:
-    """Run a page and copy the pictures that it wrote and shows beside it."""
+    """Run a page and put the pictures that it wrote and shows beside it, in 256 colours."""
+    from PIL import Image
+
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         run_page(page, runs)
         shown = [name for name in PICTURE.findall(page.read_text("utf-8")) if Path(name).is_file()]
-        return [Path(shutil.copy(name, page.parent)) for name in shown]
+        for name in shown:
+            picture = Image.open(name).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+            picture.save(page.parent / name, optimize=True)
+        return [page.parent / name for name in shown]
 
 
 if __name__ == "__main__":
