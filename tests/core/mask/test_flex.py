@@ -36,6 +36,9 @@ def nothing_in_row_2(b, h, q, kv):
     return torch.where(q == 2, q < 0, q >= kv)
 
 
+pytestmark = pytest.mark.filterwarnings(  # torch's own
+    "ignore:flex_attention called without torch.compile:UserWarning"
+)
 MODS = (causal, window, documents, heads, both, nothing_in_row_2)
 
 
