@@ -44,7 +44,7 @@ def check(
     predictor = load(source, device=device)
     if inputs:
         records = read_records(inputs, predictor.task, text=text)
-        parsed = [predictor.parse(record.given) for record in records]
+        parsed = [predictor.parse(record.content) for record in records]
     elif isinstance(predictor, PretrainedPredictor):
         parsed = list(SENTENCES)
     else:
