@@ -164,7 +164,7 @@ def test_classes_are_reported_with_intervals_matrix_and_worst_cases(task, tmp_pa
     assert report["metrics"]["accuracy"]["value"] == pytest.approx(metrics["test_accuracy"])
     assert sum(map(sum, report["confusion"])) == report["examples"]
     assert [sum(row) for row in report["confusion"]] == [
-        scores["count"] for scores in report["classes"].values()
+        scores["examples"] for scores in report["classes"].values()
     ]
     assert len(report["worst"]) <= 2
     assert main(["evaluate", str(tmp_path / "run"), "--split", "valid"]) == 0

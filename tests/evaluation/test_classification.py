@@ -30,7 +30,7 @@ def test_scores_are_those_of_scikit_learn(seed):
         scores = report.scores[name]
         values = [scores.precision.value, scores.recall.value, scores.f1.value]
         np.testing.assert_allclose(values, [precision[i], recall[i], f1[i]])
-        assert scores.count == count[i]
+        assert scores.examples == count[i]
     found = {name: metric.value for name, metric in report.metrics.items()}
     assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, predicted))
     assert found["macro_f1"] == pytest.approx(f1.mean())

@@ -203,7 +203,7 @@ def _class_table(report: "ClassificationReport") -> str:
             f"{100 * value:>8.2f} %{f'[{100 * low:.2f}, {100 * high:.2f}]':>17}"
             for value, low, high in scores[:3]
         )
-        lines.append(f"{pad(name, width)}{cells}{scores.count:>8,}")
+        lines.append(f"{pad(name, width)}{cells}{scores.examples:>8,}")
     if len(report.classes) <= MATRIX:
         lines += ["", "confusion matrix: a row for each true class, a column for each prediction"]
         cell = max(5, *(len(f"{number:,}") + 2 for number in report.confusion.ravel()))

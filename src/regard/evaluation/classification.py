@@ -18,7 +18,7 @@ class ClassScores(NamedTuple):
     precision: Metric  # of the predictions of the class, the share that is right
     recall: Metric  # of the examples of the class, the share that is predicted
     f1: Metric  # their harmonic mean
-    count: int  # examples of the class
+    examples: int  # of the class
 
 
 class WrongClass(NamedTuple):
@@ -49,8 +49,12 @@ class ClassificationReport:
     def as_dict(self) -> dict[str, Any]:
         """The report in types that JSON can represent."""
         scores = {
-            name: {key: value._asdict() for key, value in one._asdict().items() if key != "count"}
-            | {"count": one.count}
+            name: {
+                "precision": one.precision._asdict(),
+                "recall": one.recall._asdict(),
+                "f1": one.f1._asdict(),
+                "examples": one.examples,
+            }
             for name, one in self.scores.items()
         }
         return {
@@ -121,7 +125,7 @@ def evaluate_classes(
                 classes[truth[i]],
                 classes[predicted[i]],
                 float(probabilities[i].max()),
-                f"example {i + 1}" if texts is None else texts[i],
+                f"example {i + 1}" if texts is None else texts[int(i)],
             )
             for i in wrong
         ],
