@@ -205,7 +205,9 @@ class Request:
             weights = self.normalize(scores, mask, uniform)
         else:
             weights = self.normalize(scores, mask)
-        known = self.normalize in NORMALIZERS.values() or isinstance(self.normalize, Gumbel)
+        known = any(self.normalize is each for each in NORMALIZERS.values()) or isinstance(
+            self.normalize, Gumbel
+        )
         if visible is None or (known and not blind):  # these give hidden keys zero by themselves
             return weights
         return weights.masked_fill(~visible, 0.0)

@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.amp import is_autocast_available
 from torch.nn.functional import pad
 
 from regard.core.blocks import can_inspect_values, in_functorch, recomputed
@@ -416,5 +415,4 @@ def _nonzero(normalizer: Tensor) -> Tensor:
 
 def _full_precision(tensor: Tensor) -> AbstractContextManager:
     """A context in which mixed precision does not round the sums."""
-    device = tensor.device.type
-    return torch.autocast(device, enabled=False) if is_autocast_available(device) else nullcontext()
+    return nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)

@@ -43,7 +43,10 @@ WHOLE = (Tile(ALL, ALL, ALL),)
 
 def is_whole(tiles: Sequence[Tile]) -> bool:
     """Whether one tile, written with slice(None), covers the map."""
-    return len(tiles) == 1 and tiles[0][:3] == (ALL, ALL, ALL)
+    if len(tiles) != 1:
+        return False
+    batch, rows, keys, *_ = tiles[0]
+    return (batch, rows, keys) == (ALL, ALL, ALL)
 
 
 def covers(tiles: Sequence[Tile], batch: int, length: int) -> bool:
