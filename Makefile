@@ -35,8 +35,8 @@ test-all: $(INSTALLED) ## every test; with MARK=slow those that `make test` leav
 test-gpu: $(INSTALLED) ## the tests on CUDA or MPS, skipped without a device
 	$(BIN)/pytest -m gpu -rs tests/test_gpu.py
 
-TESTS ?= $(addprefix tests/,attention core decoding layers models paths system trace)
-test-with: ## the tests that depend on torch, in an environment that is then removed: TORCH=2.15.0 PYTHON=python3.13
+TESTS ?= tests
+test-with: ## the tests in an environment that is then removed: TORCH=2.15.0 PYTHON=python3.13 [TESTS=tests/core]
 	@.ci/test_with "$(TORCH)" "$(PYTHON)" $(TESTS)
 
 attack: $(INSTALLED) ## random attacks with new cases, for MINUTES=30
