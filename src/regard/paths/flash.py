@@ -12,6 +12,7 @@ half precision take 4 to 20 times as long as in float32; `is_causal` needs a pos
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 def kernels() -> tuple[Callable, Callable] | None:
     """Forward and backward, or None: they are private to torch and were not tested with it."""
-    return torch_internals.flash_attention()
+    return cast(Any, torch_internals.functions("flash attention"))
 
 
 def run(

@@ -20,7 +20,12 @@ class Run(NamedTuple):
     failed: int
 
 
-RUNS: tuple[Run, ...] = ()
+RUNS = (
+    Run("2.8.0", "3.11", "Linux x86_64", "2026-11-18", 3890, 180),
+    Run("2.15.0", "3.13", "Linux x86_64", "2026-11-18", 5055, 77),
+)
+
+PLANNED = ("2.8.0", "2.10.0", "2.13.0", "2.15.0")
 
 
 def of_this_machine() -> dict[str, str]:
@@ -50,7 +55,7 @@ def table() -> str:
     pythons = sorted({run.python for run in RUNS} | {"3.11", "3.12", "3.13"}, key=_numbers)
     lines = ["| torch | " + " | ".join(f"Python {each}" for each in pythons) + " |"]
     lines.append("|---" * (len(pythons) + 1) + "|")
-    for version in sorted({run.torch for run in RUNS}, key=_numbers):
+    for version in sorted({run.torch for run in RUNS} | set(PLANNED), key=_numbers):
         cells = [
             "<br>".join(_cell(run) for run in RUNS if run[:2] == (version, python)) or "not run"
             for python in pythons

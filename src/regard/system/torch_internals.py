@@ -26,11 +26,12 @@ NATIVE_MULTI_HEAD = (torch, "_native_multi_head_attention")
 NATIVE_ENCODER_LAYER = (torch, "_transformer_encoder_layer_fwd")
 """What `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` call: observed, never called."""
 
-TESTED = ("2.8", "2.10", "2.13", "2.15")
-"""The releases that all tests have run with: docs/compatibility.md."""
+TESTED = ("2.8", "2.13", "2.15")
+"""The releases on which what asks torch for its state was tested: docs/compatibility.md."""
 
-NO_GROUPS = ("2.8",)
-"""The releases whose flash attention takes as many key heads as heads, and checks that nowhere."""
+KERNELS = ("2.13", "2.15")
+"""The releases on which kernels were. Flash attention of 2.8 reads beyond the keys if these have
+fewer heads than the queries, and ends the process."""
 
 RELEASE = ".".join(torch.__version__.split(".")[:2])
 
@@ -50,14 +51,14 @@ TABLE = {
             "_scaled_dot_product_flash_attention_for_cpu",
             "ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
         ),
-        TESTED,
+        KERNELS,
         "F.scaled_dot_product_attention and its autograd",
     ),
     "gradient of softmax": Private(
-        ("ops.aten._softmax_backward_data.default",), TESTED, "its formula"
+        ("ops.aten._softmax_backward_data.default",), KERNELS, "its formula"
     ),
     "fused AdamW": Private(
-        ("_fused_adamw_", "_foreach_add_"), TESTED, "torch.optim.adamw.adamw, a pass per operation"
+        ("_fused_adamw_", "_foreach_add_"), KERNELS, "torch.optim.adamw.adamw, a pass per operation"
     ),
     "dispatch modes": Private(
         (
@@ -106,40 +107,6 @@ def function(purpose: str) -> Callable[..., Any] | None:
     """The first function for a purpose, or None."""
     found = functions(purpose)
     return None if found is None else found[0]
-
-
-@cache
-def flash_attention() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-    """Flash attention on the CPU, forward and backward, for any number of key heads, or None."""
-    found = functions("flash attention")
-    if found is None:
-        return None
-    forward, backward = found
-    return _with_key_heads(forward, backward) if RELEASE in NO_GROUPS else (forward, backward)
-
-
-def _with_key_heads(
-    forward: Callable[..., Any], backward: Callable[..., Any]
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The same for kernels that read beyond the keys if these have fewer heads than the queries."""
-
-    def run(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Any:
-        groups = query.shape[1] // key.shape[1]
-        if groups > 1:
-            key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
-        return forward(query, key, value, *rest, **options)
-
-    def differentiate(
-        grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any
-    ) -> Any:
-        groups = query.shape[1] // key.shape[1]
-        if groups == 1:
-            return backward(grad, query, key, value, *rest, **options)
-        key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
-        dq, *others = backward(grad, query, key, value, *rest, **options)
-        return dq, *(t.unflatten(1, (-1, groups)).sum(2) for t in others)
-
-    return run, differentiate
 
 
 def off() -> list[str]:
