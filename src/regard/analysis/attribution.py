@@ -86,9 +86,10 @@ def attribute(
     if any("dropout" in call.provenance for call in trace):
         raise ValueError("attribution needs a model without dropout: call model.eval() before")
     question = Question(trace, target, layers, rows, signed, control)
-    if per_head:
-        return {call.name: _squeezed(each).detach() for call, each in PER_HEAD[method](question)}
-    return _squeezed(METHODS[method](question)).detach()
+    with torch.no_grad():  # maps of other libraries' calls have a graph, too
+        if per_head:
+            return {call.name: _squeezed(each) for call, each in PER_HEAD[method](question)}
+        return _squeezed(METHODS[method](question)).detach()
 
 
 def scalar_of(trace: Trace, target: Target) -> Tensor:

@@ -226,6 +226,7 @@ def _methods(trace: Trace, decision: Decision, groups: list[int]) -> dict[str, l
     return found
 
 
+@torch.no_grad()
 def _heads(trace: Any, difference: Tensor) -> list[Head]:
     """Every head by |G · O|: exactly what it adds to the difference where that is linear in it."""
     trace.differentiate(difference)
@@ -235,7 +236,7 @@ def _heads(trace: Any, difference: Tensor) -> list[Head]:
         for rows in blocks(call):
             assert call.gradient is not None
             product = call.map[..., rows, :] * call.gradient[..., rows, :]
-            total += product.detach().sum((-2, -1)).reshape(-1, call.heads).sum(0).float().cpu()
+            total += product.sum((-2, -1)).reshape(-1, call.heads).sum(0).float().cpu()
         heads += [Head(call.name, head, float(total[head])) for head in range(call.heads)]
     return sorted(heads, key=lambda one: -abs(one.score))
 

@@ -193,8 +193,10 @@ class CallRecord:
             return None
 
         def rows(some: slice) -> Tensor:
+            with torch.no_grad():  # of what the request was made of
+                weights = self.map[..., some, :]
             with torch.enable_grad():
-                weights = self.map[..., some, :].detach().requires_grad_()
+                weights = weights.detach().requires_grad_()
                 output = combine(self.request, weights, some)
                 grad_output = given[..., some, :].to(output.dtype)
                 (gradient,) = torch.autograd.grad(output, weights, grad_output)
