@@ -190,6 +190,14 @@ def test_every_chapter_has_a_figure_the_same_in_both_languages() -> None:
         assert figures[0] == figures[1], korean
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_figure_begins_with_what_regard_computes(
+    open_figure: Callable[..., Figure], preset: str
+) -> None:
+    assert open_figure(preset).check()["weights"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "ko"])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_figure_shows_what_regard_computes(
