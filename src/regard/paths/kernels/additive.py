@@ -15,7 +15,6 @@ from regard.core.normalize import softmax
 from regard.core.score import additive
 
 from .arguments import (
-    CELLS,
     End,
     as_column,
     check_intervals,
@@ -114,7 +113,7 @@ def attention_formula(
         return softmax(additive(query, key, weight), shown_keys(low, high, key.shape[1])) @ value
 
     ends = as_column(low), as_column(high)
-    return by_rows(rows, query, *ends, elements=key.numel(), budget=CELLS)
+    return by_rows(rows, query, *ends, elements=key.numel())
 
 
 def fake_attention(query, key, weight, value, low, high, keep):

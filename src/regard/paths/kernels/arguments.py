@@ -13,8 +13,6 @@ from torch.nn import Parameter
 
 from regard.system import torch_internals
 
-CELLS = 1 << 20  # evaluations of tanh in a block of a formula
-
 End = Tensor | None
 """One end of the interval of keys that each query sees, int64 (B or 1, M)."""
 

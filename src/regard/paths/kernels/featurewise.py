@@ -13,7 +13,6 @@ from regard.core.blocks import by_rows
 from regard.core.normalize import softmax
 
 from .arguments import (
-    CELLS,
     End,
     as_column,
     check_intervals,
@@ -74,7 +73,7 @@ def formula(query: Tensor, key: Tensor, value: Tensor, scale: float, low: End, h
         return (softmax(scores, None if shown is None else shown.unsqueeze(-2)) * v).sum(-1)
 
     ends = as_column(low), as_column(high)
-    return by_rows(rows, query, *ends, elements=key.numel(), budget=CELLS)
+    return by_rows(rows, query, *ends, elements=key.numel())
 
 
 attention, attention_backward = (
