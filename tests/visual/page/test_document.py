@@ -15,7 +15,7 @@ import torch
 import regard
 from regard.analysis import diagnose
 from regard.trace import Call, Missed, Trace
-from regard.visual.page import document, iframe, write
+from regard.visual.page import document, iframe, payload, write
 
 EVIL = ["<img src=x onerror=alert(1)>", "</script><script>alert(1)</script>", "\u2028", "\ud800"]
 WEB = Path(regard.__file__).parent / "visual" / "page" / "web"
@@ -107,7 +107,7 @@ def test_the_files_of_the_page_are_shipped() -> None:
     assert "visual/page/web/*" in shipped["package-data"]["regard"]
 
 
-def test_a_small_map_is_kept_in_16_bits_and_a_large_page_in_8() -> None:
+def test_a_small_map_is_kept_in_16_bits_and_a_large_page_in_10_or_8(monkeypatch) -> None:
     weights = torch.rand(2, 7, 11).softmax(-1)
     html = document(Trace.of_maps({"a": weights}, queries="abcdefg", keys="abcdefghijk"))
     (call,) = data_of(html)["traces"][0]["calls"]
@@ -117,13 +117,16 @@ def test_a_small_map_is_kept_in_16_bits_and_a_large_page_in_8() -> None:
         exact = kept["cells"].reshape(7, 11) / 65535 * kept["scale"][:, None]
         np.testing.assert_allclose(exact, weights[head].numpy(), atol=1e-5)
 
-    large = torch.rand(1, 401, 401).mul(9).softmax(-1)
-    html = document(Trace.of_maps({"a": large}, queries=[*map(str, range(401))]))
-    (call,) = data_of(html)["traces"][0]["calls"]
-    assert call["bits"] == 8
-    kept = unpacked(html, call["maps"][0])
-    near = (kept["cells"].reshape(401, 401) / 255.0) ** 2 * kept["scale"][:, None]
-    np.testing.assert_allclose(near, large[0].numpy(), atol=0.004)
+    large = torch.rand(1, 401, 401).mul(90).softmax(-1)
+    for bits, tolerance in ((10, 0.001), (8, 0.004)):
+        html = document(Trace.of_maps({"a": large}, queries=[*map(str, range(401))]))
+        (call,) = data_of(html)["traces"][0]["calls"]
+        assert call["bits"] == bits
+        kept = unpacked(html, call["maps"][0])
+        levels = 2.0**bits - 1
+        near = (kept["cells"].reshape(401, 401) / levels) ** 2 * kept["scale"][:, None]
+        np.testing.assert_allclose(near, large[0].numpy(), atol=tolerance)
+        monkeypatch.setattr(payload, "CLOSE", 2**17)  # the page is too large for 10 bits
 
 
 def test_a_long_lazy_map_keeps_the_largest_of_each_row_and_the_largest_of_each_tile() -> None:

@@ -1,6 +1,7 @@
 """The page in a real browser: linked views, keyboard, both languages, no network, no errors."""
 
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,33 @@ def test_zooming_reaches_single_cells_of_a_long_map(open_page: Callable) -> None
     raster = "document.querySelector('regard-page').view.map.raster"
     (cell,) = tab.page.evaluate(f"[...{raster}(3, 4, {column}, {column} + 1, 1, 1)]") or [None]
     assert cell == pytest.approx(best, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_thousand_tokens_of_four_layers_open_quickly_and_have_every_weight(
+    open_page: Callable, tmp_path: Path
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    calls = []
+    for layer in range(4):
+        query, key = torch.randn(2, 8, 1007, 32, generator=generator)
+        map = regard.attend(query * 3, key, key, mask=regard.causal(), return_map=True).map
+        calls.append(Call(f"layers.{layer}.self_attn", map, "source", "source", {"path": "fused"}))
+    start = time.perf_counter()
+    tab = open_page(Trace(calls))
+    seconds = time.perf_counter() - start
+    size = (tmp_path / "0.html").stat().st_size
+    print(f"written and opened in {seconds:.1f} s, {size / 1e6:.1f} MB")
+    print(tab.page.evaluate("performance.now()"), "ms since navigation")
+    assert size < 25e6
+    view = "document.querySelector('regard-page').view"
+    layer, *heads = tab.page.evaluate(f"[{view}.call, ...{view}.heads]")
+    for row in (3, 900):
+        found = tab.page.evaluate(
+            f"Array.from({{length: 1007}}, (_, j) => {view}.map.cell({row}, j))"
+        )
+        expected = calls[layer].map[:, row][heads].mean(0).tolist()
+        assert found == pytest.approx(expected, abs=1e-3)
 
 
 def test_the_drawn_tiles_are_the_largest_of_what_they_cover(

@@ -15,6 +15,7 @@ from regard.visual.page.scan import Scan, scan
 from regard.visual.step_texts import MISSING
 
 EXACT = 2**17  # weights of a page that are stored in 16 bits
+CLOSE = 2**25  # weights that are stored in 10 bits; above that in 8
 DENSE = 40_000_000  # weights of a page that are stored; above that, the largest of each row
 LONGEST_DENSE = 2048  # rows or columns of a map that is stored as a whole
 LARGEST_WEIGHTS = 900_000  # stored in a page whose maps are too long
@@ -48,7 +49,7 @@ def payload(traces: Mapping[str, Trace], *, language: str, chunks: Chunks) -> di
     is_dense = sum(sizes) <= DENSE and longest <= LONGEST_DENSE
     rows = sum(call.shape[:-1].numel() for call in calls)
     limits = _Limits(
-        bits=16 if sum(sizes) <= EXACT else 8,
+        bits=16 if sum(sizes) <= EXACT else 10 if sum(sizes) <= CLOSE else 8,
         top=0 if is_dense else max(4, LARGEST_WEIGHTS // max(rows, 1)),
         pool=THUMB
         if is_dense
@@ -214,7 +215,7 @@ def _camel(name: str) -> str:
 
 def _whole(found: Scan, bits: int, chunks: Chunks) -> dict[str, Any]:
     """Every weight, in a chunk per head, so that a page unpacks only the selected heads."""
-    pack = linear if bits == 16 else rooted
+    pack = linear if bits == 16 else partial(rooted, bits=bits)
     maps = []
     for head in range(len(found.entropy)):
         scale, cells = pack(np.concatenate([block[head] for block in found.dense]).clip(min=0))

@@ -68,7 +68,7 @@ export class Payload {
     const { scale, cells, keys, weights, pooled, poolScale } = await this.arrays(call.maps[head]);
     const { rows, columns } = call;
     if (call.kind === "dense") {
-      const exact = call.bits === 16 ? linear(cells, scale, columns, 65535) : rooted(cells, scale, columns);
+      const exact = call.bits === 16 ? linear(cells, scale, columns, 65535) : rooted(cells, scale, columns, 2 ** call.bits - 1);
       return new DenseMap(exact, rows, columns);
     }
     const [height, width] = call.pool;
@@ -187,10 +187,10 @@ function linear(cells, scale, columns, most) {
   return values;
 }
 
-function rooted(cells, scale, columns) {
+function rooted(cells, scale, columns, most = 255) {
   const values = new Float32Array(cells.length);
   for (let row = 0, i = 0; row < scale.length; row++) {
-    const unit = scale[row] / 65025; // 255²
+    const unit = scale[row] / most ** 2;
     for (let column = 0; column < columns; column++, i++) values[i] = cells[i] * cells[i] * unit;
   }
   return values;
