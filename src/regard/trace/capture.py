@@ -161,10 +161,13 @@ class Captured(Trace):
         new = self._recorder.calls[self._seen :]
         self._seen += len(new)
         for place, (record, call) in enumerate(zip(self._records, self._found, strict=True)):
-            if record.shape[-2:] != call.shape[-2:]:  # a generation went on
+            if record.shape[-2:] != call.shape[-2:] and record.grows is not None:
+                record.grows.grow(record)  # a generation went on
                 self._found[place] = self._call(record, call.name)
         for record in new:
             name = None if record.discarded else self._name(record)
+            if record.grows is not None:
+                record.grows.grow(record)
             if name is not None:
                 self._records.append(record)
                 self._found.append(self._call(record, name))

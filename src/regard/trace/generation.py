@@ -46,6 +46,9 @@ class Store:
     def rows(self) -> Tensor:
         return self._rows[..., : self.length, :]
 
+    def part(self, start: int, stop: int) -> Tensor:
+        return self._rows[..., start:stop, :]
+
     def append(self, rows: Tensor) -> None:
         length = self.length + rows.shape[-2]
         if length > self._rows.shape[-2]:
@@ -160,9 +163,10 @@ class Steps:
         empty = (x[..., :0, :].detach().clone() for x in (request.query, request.key))
         query, key = empty
         self.first = replace(request, query=query, key=key, value=key)
+        self.leading_shape = heads.query.shape[:2]
         record.source, record.make_map, record.tensors = self.request, map_of, ()
-        record.combine, record._versions = self._combine, None
-        self._update()
+        record.combine, record._versions, record.grows = self._combine, None, self
+        self.grow(record)
 
     def extend(self, call: CallRecord) -> bool:
         """Add a step; False if it does not continue those before."""
@@ -171,10 +175,8 @@ class Steps:
         if step is None:
             return False
         heads, count, real = step
-        query = self.query.rows
-        if heads.query.shape[:2] != query.shape[:2] or heads.query.shape[-1] != query.shape[-1]:
-            return False
-        if heads.query.dtype != query.dtype or heads.key.shape[:2] != self.key.rows.shape[:2]:
+        query = heads.query
+        if query.shape[:2] != self.leading_shape or query.dtype != self.first.query.dtype:
             return False
         if self.crosses:
             same = _same(real, self.real) and _equal(heads.key, self.key.rows)
@@ -184,7 +186,7 @@ class Steps:
             return False
         self.query.append(heads.query)
         self.sums.append(_four(call.output) @ self.signs)
-        self._update()
+        self.record.shape = (*self.leading_shape, self.query.length, self.key.length)
         return True
 
     def _quick(self, call: CallRecord) -> tuple[Heads, int, None] | None:
@@ -224,8 +226,9 @@ class Steps:
         for start in dict.fromkeys((length - before, 0)):
             if start < 0 or start + before > length:
                 continue
-            some = slice(start, start + before)
-            own_key, own_value = self.key.rows[..., some, :], self.value.rows[..., some, :]
+            own_key, own_value = (
+                store.part(start, start + before) for store in (self.key, self.value)
+            )
             index = None
             if not (_equal(old_key, own_key) and _equal(old_value, own_value)):
                 index = _order(old_key, own_key)
@@ -284,10 +287,9 @@ class Steps:
         block = self.mask.block(rows, slice(0, keys), grid)
         return _four(block.expand(*block.shape[:-2], rows.stop - rows.start, keys))
 
-    def _update(self) -> None:
-        record = self.record
-        heads = self.query.rows.shape[:2]
-        record.shape = (*heads, self.query.length, self.key.length)
+    def grow(self, record: CallRecord) -> None:
+        """Let the record be of all steps so far."""
+        record.shape = (*self.leading_shape, self.query.length, self.key.length)
         record.value, record.output = self.value.rows, self.sums.rows
         record._made = None
         record.about = {**_about(self.first), "prompt": self.prompt}
