@@ -149,7 +149,7 @@ class Steps:
         self, record: CallRecord, request: Request, heads: Heads, *, crosses: bool
     ) -> None:
         self.record, self.crosses, self.mask = record, crosses, request.mask
-        self.prompt = request.queries
+        self.prompt = self.masked = request.queries  # rows of the first call, and of its mask
         self.leading = len(request.leading)
         self.query, self.key, self.value = map(Store, heads)
         self.shared = heads.key.shape[1]
@@ -282,10 +282,9 @@ class Steps:
     def _prompt_mask(self, rows: slice) -> Tensor:
         """Rows of the mask of the first call, (batch or 1, heads or 1, rows, keys)."""
         assert self.mask is not None
-        keys = self.prompt
-        grid = Grid(keys, keys, self.leading, self.key.rows.device)
-        block = self.mask.block(rows, slice(0, keys), grid)
-        return _four(block.expand(*block.shape[:-2], rows.stop - rows.start, keys))
+        grid = Grid(self.masked, self.masked, self.leading, self.key.rows.device)
+        block = self.mask.block(rows, slice(0, self.prompt), grid)
+        return _four(block.expand(*block.shape[:-2], rows.stop - rows.start, self.prompt))
 
     def grow(self, record: CallRecord) -> None:
         """Let the record be of all steps so far."""
