@@ -185,4 +185,4 @@ def test_memory_grows_with_the_length_not_with_its_square():
     once, twice = held(100), held(200)
     assert twice < 2.2 * once
     width = 32 + 2 * 2 * 8  # queries; keys and values of two heads
-    assert twice < 1.2 * 4 * 2 * 206 * width
+    assert twice < 1.25 * 4 * 2 * 206 * width  # of which a store has spare rows

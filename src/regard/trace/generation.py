@@ -187,6 +187,7 @@ class Steps:
         self.query.append(heads.query)
         self.sums.append(_four(call.output) @ self.signs)
         self.record.shape = (*self.leading_shape, self.query.length, self.key.length)
+        self.record.value, self.record.output = self.signs, None  # `grow` gives them to readers
         return True
 
     def _quick(self, call: CallRecord) -> tuple[Heads, int, None] | None:
