@@ -1,7 +1,6 @@
 """The page in a real browser: linked views, keyboard, both languages, no network, no errors."""
 
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,13 +113,9 @@ def test_a_thousand_tokens_of_four_layers_open_quickly_and_have_every_weight(
         query, key = torch.randn(2, 8, 1007, 32, generator=generator)
         map = regard.attend(query * 3, key, key, mask=regard.causal(), return_map=True).map
         calls.append(Call(f"layers.{layer}.self_attn", map, "source", "source", {"path": "fused"}))
-    start = time.perf_counter()
     tab = open_page(Trace(calls))
-    seconds = time.perf_counter() - start
-    size = (tmp_path / "0.html").stat().st_size
-    print(f"written and opened in {seconds:.1f} s, {size / 1e6:.1f} MB")
-    print(tab.page.evaluate("performance.now()"), "ms since navigation")
-    assert size < 25e6
+    assert (tmp_path / "0.html").stat().st_size < 25e6
+    assert tab.page.evaluate("performance.now()") < 10_000  # ms since navigation; 640 on two cores
     view = "document.querySelector('regard-page').view"
     layer, *heads = tab.page.evaluate(f"[{view}.call, ...{view}.heads]")
     for row in (3, 900):
