@@ -22,6 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["FakeTensor", "TorchDispatchMode"]  # private by the name of their file alone
 
+VARIABLE_FUNCTIONS = torch._VF
+"""Where `torch.einsum` and dropout look their kernels up: observed, never called."""
+
 NATIVE_MULTI_HEAD = (torch, "_native_multi_head_attention")
 NATIVE_ENCODER_LAYER = (torch, "_transformer_encoder_layer_fwd")
 """What `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` call: observed, never called."""

@@ -34,6 +34,7 @@ from regard.core.blocks import can_inspect_values
 from regard.core.map import AttentionMap
 from regard.core.mask import visible
 from regard.core.request import make_request
+from regard.system.torch_internals import VARIABLE_FUNCTIONS
 from regard.trace import missed
 
 Place = tuple[Any, str]
@@ -619,9 +620,12 @@ PATCHES: dict[Place, Wrap] = {
     (Tensor, "matmul"): _multiplied,
     (Tensor, "__matmul__"): _multiplied,
     (Tensor, "bmm"): _multiplied,
-    (torch._VF, "einsum"): _einsum,  # torch.einsum calls it, under every name that it was given
-    (torch._VF, "dropout"): _dropout,
-    (torch._VF, "dropout_"): _dropout_in_place,
+    (
+        VARIABLE_FUNCTIONS,
+        "einsum",
+    ): _einsum,  # torch.einsum calls it, under every name that it was given
+    (VARIABLE_FUNCTIONS, "dropout"): _dropout,
+    (VARIABLE_FUNCTIONS, "dropout_"): _dropout_in_place,
     (torch, "dropout"): _dropout,
     (torch, "mul"): _elementwise,
     (torch, "div"): _elementwise,
