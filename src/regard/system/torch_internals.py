@@ -19,8 +19,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
-__all__ = ["FakeTensor", "TorchDispatchMode"]  # private by the name of their file alone
+__all__ = ["FakeTensor", "TorchDispatchMode", "tree_map_only"]  # private by their file alone
 
 VARIABLE_FUNCTIONS = torch._VF
 """Where `torch.einsum` and dropout look their kernels up: observed, never called."""
@@ -94,11 +95,15 @@ TABLE = {
 }
 
 
-@cache
 def functions(purpose: str) -> tuple[Any, ...] | None:
     """What the table has for a purpose, or None on a release that it does not list."""
+    return _of_release(purpose, RELEASE)
+
+
+@cache
+def _of_release(purpose: str, release: str) -> tuple[Any, ...] | None:
     names, releases, *_ = TABLE[purpose]
-    if RELEASE not in releases:
+    if release not in releases:
         return None
     try:
         return tuple(attrgetter(name)(torch) for name in names)

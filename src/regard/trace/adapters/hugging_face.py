@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
 from regard.attention import Attended, attend
 from regard.attention.observer import (
@@ -28,6 +27,7 @@ from regard.core.mask import Mask, causal, visible
 from regard.core.normalize import Normalizer
 from regard.core.request import Request
 from regard.layers.role import DECODER_SELF, ENCODER_DECODER, AttentionRole
+from regard.system.torch_internals import tree_map_only
 from regard.trace.adapters import own_code
 
 CROSS = "cross_attentions"
