@@ -76,7 +76,7 @@ def evaluate(
     if task != "translate":
         kind = TASKS[task].predictor if task in TASKS else Predictor
         classes = kind.report is not Predictor.report
-        others = {"--split": split, "--shown": shown} if not classes else {}
+        others: dict[str, Any] = {"--split": split, "--shown": shown} if not classes else {}
         others |= {
             "--beam": beam, "--penalty": penalty, "--mbr": mbr, "--temperature": temperature,
             "--lowercase": lowercase or None, "--alignments": alignments,

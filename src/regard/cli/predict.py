@@ -42,7 +42,7 @@ def read_search(line: dict[str, Any]) -> "SearchOptions":
     """Take the options of a search out of those of a command line."""
     from regard.tasks.search import search_options
 
-    sampling = {name: line.pop(name) for name in SAMPLING if name in line}
+    sampling: dict[str, Any] | None = {name: line.pop(name) for name in SAMPLING if name in line}
     options = {name: line.pop(name) for name in SEARCH if name in line}
     if line.pop("sample", False):
         if "mbr" in options:

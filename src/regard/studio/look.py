@@ -144,8 +144,10 @@ def outcome(
         output = predictor.target.decode(found[0].tokens)
         return Outcome(output, found, predictor.trace(input, written=found[0]))
     if isinstance(predictor, PretrainedPredictor):
-        options = {"generate": PRETRAINED_TOKENS, "prefix": prefix} if predictor.writes else {}
-        trace = predictor.trace(input, **options)
+        if predictor.writes:
+            trace = predictor.trace(input, generate=PRETRAINED_TOKENS, prefix=prefix)
+        else:
+            trace = predictor.trace(input)
         return Outcome(trace.about["title"], [], trace)
     if prefix:
         raise ValueError(f"a prefix is for runs of the task translate, not {predictor.task}")

@@ -102,7 +102,7 @@ class CausalMask(Tensor):
 
     @staticmethod
     def __new__(cls, shape: tuple[int, ...], device: Any) -> "CausalMask":
-        make = Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+        make = Tensor._make_wrapper_subclass
         return make(cls, shape, dtype=torch.bool, device=device)
 
     def __init__(self, shape: tuple[int, ...], device: Any) -> None:
@@ -121,7 +121,7 @@ class CausalMask(Tensor):
         return self.stored
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, function: Any, types: Any, args: Any = (), options: Any = None
     ) -> Any:
         args, options = tree_map_only(CausalMask, CausalMask.dense, (args, options or {}))
@@ -209,7 +209,8 @@ def attention(
         chosen = _selected(indices.unsqueeze(1), key.shape[2], 1)
         attention_mask = _both(attention_mask, chosen)
     if block_indices is not None:
-        size = module.indexer.block_size  # type: ignore[union-attr]
+        indexer: Any = module.indexer
+        size = indexer.block_size
         chosen = _selected(block_indices, key.shape[2], size)
         repeats = query.shape[1] // chosen.shape[1]
         attention_mask = _both(attention_mask, chosen.repeat_interleave(repeats, 1))
