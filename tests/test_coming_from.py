@@ -12,7 +12,8 @@ import regard.visual.figure
 from docs.tools.pages import ROOT
 from regard.cli.keys import describe_keys
 
-PAGE = (ROOT / "docs" / "coming_from.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "coming_from.md").read_text("utf-8")
+PAGE = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
 ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
 NAME = re.compile(r"regard((?:\.\w+)+)(?:\(([^()]*)\))?")

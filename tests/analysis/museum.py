@@ -24,7 +24,7 @@ class Attention(nn.Module):
             _, earlier_k, earlier_v = self.qkv(past).chunk(3, -1)
             k, v = torch.cat((earlier_k, k), 1), torch.cat((earlier_v, v), 1)
         q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (q, k, v))
-        scale = 3.0 if self.mistake == "no scale" else q.shape[-1] ** -0.5
+        scale = q.shape[-1] ** (1.5 if self.mistake == "large scores" else -0.5)
         scores = q @ k.mT * scale
         if self.mistake == "inverted":
             hidden = ~hidden
@@ -219,7 +219,7 @@ BROKEN = {  # the kinds that are found, its own first; the module; the model; it
     "softmax over the queries": (  # of which some are padding
         "rows padding", "blocks.0.attention", lambda: Encoder("wrong axis"), TEXT,
     ),
-    "no division by √d": ("heads", "blocks.0.attention", lambda: Encoder("no scale"), TEXT),
+    "scores far too large": ("heads", "blocks.0.attention", lambda: Encoder("large scores"), TEXT),
     "the query is lost": ("heads", "ConstantQuery", lambda: ConstantQuery("lost"), IDS),
 }  # fmt: skip
 """One mistake each."""
