@@ -13,7 +13,6 @@ REQUESTS = {
     "window": ({"mask": regard.window(9, 9)}, "flex"),
     "composed": ({"mask": regard.causal() & regard.lengths(torch.tensor([512, 300]))}, "flex"),
     "general": ({"score": regard.General(64, 64), "mask": regard.window(9, 9)}, "flex"),
-    "bias": ({"mask": regard.window(9, 9), "bias": torch.zeros(512, 512)}, "fused"),
     "dropout": ({"dropout": 0.1, "mask": regard.window(9, 9)}, "blockwise"),
     "sparsemax": ({"normalize": "sparsemax"}, "blockwise"),
     "your function": ({"score": lambda q, k: -torch.cdist(q, k)}, "blockwise"),
@@ -21,14 +20,12 @@ REQUESTS = {
 
 
 def explain_on_cuda(**options):
-    """The plan for fake tensors, and a score with fake parameters, a bias that is fake too."""
+    """The plan for fake tensors, and a score with fake parameters."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         if isinstance(score := options.get("score"), nn.Module):
             for name, own in score.named_parameters(recurse=False):
                 fake = torch.empty_like(own, device="cuda", requires_grad=False)
                 setattr(score, name, nn.Parameter(fake, requires_grad=False))
-        if "bias" in options:
-            options["bias"] = torch.empty_like(options["bias"], device="cuda")
         query = torch.empty(2, 8, 512, 64, device="cuda")
         return regard.explain(query, query, query, **options)
 

@@ -250,9 +250,9 @@ class RelativeBias(Position):
         first = -(offset + M - 1)  # the last query and the first key
         distance = torch.arange(first, first + M + N - 1, device=weight.device)
         line = weight[self.bucket(distance)].T  # (heads, M + N − 1)
-        query, key = (torch.arange(size, device=weight.device) for size in (M, N))
-        place = key - query.unsqueeze(-1) + (M - 1)
-        return line.index_select(-1, place.flatten()).unflatten(-1, (M, N))
+        # a window of the line for each query; `unfold` would fix its size in an exported graph
+        windows = line.contiguous().as_strided((self.heads, M, N), (M + N - 1, 1, 1))
+        return windows.flip(-2)
 
     def extra_repr(self) -> str:
         return (
