@@ -26,7 +26,7 @@ export class Computed extends Payload {
       queryLabels: 0, keyLabels: 1, diagnostics: heads.map(({ weights }) => ({ entropy: entropy(weights) })),
       numbers: numbersOf(heads, vectors, options, layer),
     };
-    super({ labels, traces: [{ label: "", calls: [about] }] }, null);
+    super({ labels, special: labels.map(() => []), traces: [{ label: "", calls: [about] }] }, null);
     this.heads = heads;
     this.restore(0, 0);
   }
