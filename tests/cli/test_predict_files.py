@@ -34,6 +34,12 @@ def sources(file):
     return [json.loads(line)["input"]["source"] for line in file.read_text().splitlines()]
 
 
+def rounded(text):
+    """JSON lines whose scores may differ in their last digits, as batches differ."""
+    lines = text.splitlines()
+    return [json.loads(line, parse_float=lambda number: round(float(number), 3)) for line in lines]
+
+
 def test_each_file_is_predicted_line_by_line(tiny_run, shards, tmp_path, capsys):
     run, out = str(tiny_run("translate")), tmp_path / "out"
     pattern = str(shards / "*.jsonl*")
@@ -44,7 +50,7 @@ def test_each_file_is_predicted_line_by_line(tiny_run, shards, tmp_path, capsys)
         assert sources(out / f"{number}.jsonl") == days
     capsys.readouterr()
     assert main(["predict", run, str(shards / "1.jsonl.gz"), "--json", "--beam", "1"]) == 0
-    assert capsys.readouterr().out == (out / "1.jsonl").read_text()
+    assert rounded(capsys.readouterr().out) == rounded((out / "1.jsonl").read_text())
 
 
 def test_processes_share_the_files_and_finished_ones_stay(

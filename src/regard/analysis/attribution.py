@@ -55,7 +55,7 @@ def attribute(
     ...     logits = model.output(model(torch.tensor([[5, 7, 2, 11]])))
     >>> attribute(trace, logits[0, -1, 3] - logits[0, -1, 4]).shape
     torch.Size([4])
-    >>> attribute(trace, logits[0, -1, 3], per_head=True)["stack.layers.0.self_attention"].shape
+    >>> attribute(trace, logits[0, -1, 3], per_head=True)[trace.names[0]].shape
     torch.Size([3, 4])
 
     Args:

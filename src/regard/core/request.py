@@ -124,8 +124,11 @@ class Request:
         """The request for a map that is read later, when its tensors may have changed.
 
         It has copies of what torch counts no changes of: tensors that were made in inference
-        mode, and without gradients a mask given as a tensor, which a call does not copy.
+        mode, and without gradients a mask given as a tensor, which a call does not copy. A graph
+        that is being compiled has no versions, and reads its own tensors.
         """
+        if torch.compiler.is_compiling():
+            return self
         return replace(
             self,
             query=_counted(self.query),

@@ -29,7 +29,7 @@ class Search(Settings):
     n_best: int = Field(
         1, ge=1, le=MAX_SIZE, description="translations of each text, at most `beam`; or samples"
     )
-    penalty: float = Field(0.6, ge=0, description="length penalty, Wu et al. 2016, eq. 14")
+    penalty: float = Field(0.6, ge=0, le=10, description="length penalty, Wu et al. 2016, eq. 14")
     sampling: Sampling | None = Field(None, description="draw translations instead of searching")
 
     @model_validator(mode="after")

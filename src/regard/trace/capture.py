@@ -48,6 +48,7 @@ def capture(model: Any = None, *, inputs: bool = False, gradients: bool = False)
     not recorded, with the reason.
 
     >>> import regard
+    >>> from torch import nn
     >>> from regard.layers import MultiHeadAttention
     >>> model = nn.Sequential(MultiHeadAttention(6, heads=2))
     >>> with regard.capture(model) as trace:

@@ -1,5 +1,6 @@
 """Masks of torch's flex_attention: a function of indices, alone or in a `BlockMask`."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -63,7 +64,7 @@ def flex_mask(mask: Any) -> Mask | None:
     if hasattr(mask, "mask_mod") and hasattr(mask, "kv_num_blocks"):
         batch, heads = mask.kv_num_blocks.shape[:2]
         return FlexMask(mask.mask_mod, batch, heads)
-    if not callable(mask) or isinstance(mask, type | torch.nn.Module):
+    if not callable(mask) or isinstance(mask, type | torch.nn.Module) or not _takes_four(mask):
         return None
     b, h, q, kv = torch.zeros(4, dtype=torch.long)
     with _Uses(b, h) as uses:
@@ -74,6 +75,15 @@ def flex_mask(mask: Any) -> Mask | None:
             "create_block_mask(mask_mod, B, H, M, N) of torch.nn.attention.flex_attention"
         )
     return FlexMask(mask)
+
+
+def _takes_four(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called with four arguments, as a mask_mod is."""
+    try:
+        inspect.signature(function).bind(0, 0, 0, 0)
+    except (TypeError, ValueError):  # other arguments, or none that are known
+        return False
+    return True
 
 
 class _Uses(TorchFunctionMode):
