@@ -13,8 +13,8 @@ from regard.system import extras
 
 INSTALLED = {
     "wheel": (
-        {"url": "file:///tmp/regard-1-py3-none-any.whl", "archive_info": {}},
-        "pip install 'regard[training] @ file:///tmp/regard-1-py3-none-any.whl'",
+        {"url": "file:///downloads/regard-1-py3-none-any.whl", "archive_info": {}},
+        "pip install 'regard[training] @ file:///downloads/regard-1-py3-none-any.whl'",
     ),
     "checkout": (
         {"url": "file:///my%20code/regard", "dir_info": {"editable": True}},
